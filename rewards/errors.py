@@ -1,0 +1,58 @@
+"""The typed errors of the whole library, each with a standard-library parent.
+
+Every message is one sentence that says what was given, what was expected and what to do. Layers above raise these
+same classes, so that `except RerankError` catches everything the library raises on purpose.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RerankError(Exception):
+    """Parent of every error the library raises on purpose."""
+
+
+class InputError(RerankError, ValueError):
+    """An argument cannot be used: wrong shape, range, type or spelling."""
+
+
+class SlateError(InputError):
+    """Relevance or sizes do not describe re-ranking requests."""
+
+
+class RankingError(InputError):
+    """An array cannot be read as rankings at all (its shape is wrong); an illegal ranking is a verdict instead."""
+
+
+class UnknownNameError(InputError):
+    """A reward, data set, split, action kind or policy that does not exist; the message suggests the nearest name."""
+
+    @classmethod
+    def of(cls, kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
+        """Build the sentence: what was given, the nearest known name if one is near, and all known names."""
+        names = sorted(known)
+        near = difflib.get_close_matches(str(given), names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return cls(f"unknown {kind} {given!r}; {hint}known: {', '.join(names)}")
+
+
+class RewardError(RerankError, RuntimeError):
+    """A reward function raised or returned something other than one finite number a row."""
+
+
+class DataError(InputError):
+    """A data file is torn, malformed or inconsistent; the message names file and line."""
+
+
+class FetchError(RerankError, OSError):
+    """Data is neither cached nor reachable."""
+
+
+class CheckpointError(RerankError, OSError):
+    """A checkpoint could not be written or read; the previous one is untouched."""
+
+
+class MissingExtraError(RerankError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
