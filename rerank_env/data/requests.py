@@ -23,6 +23,9 @@ Float32Array = npt.NDArray[np.float32]
 PAD = -1
 """What fills the tail of a row of item or candidate numbers."""
 
+KINDS = ("graded", "next_item")
+"""Several candidates with a gain each, or one relevant candidate among K."""
+
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
@@ -66,7 +69,7 @@ class Requests:
     `feedback_BH` float32, what the user thought of each (a rating, a click), 0 where padded; `candidates_BK` item
     numbers in the order the earlier stage left them, tail padded with -1; `scores_BK` float32, that stage's score of
     each candidate, 0 where padded; `relevance_BK` float64 >= 0, the gain of each candidate (what a reward may see and
-    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says what the rows are, for reports.
+    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says what the rows are and `notes` how they came to be (what was left out and why), for reports.
 
     Item numbers carry no meaning: loaders permute them with a fixed seed.
     Raises `DataError` or `SlateError`, naming the row, where the arrays disagree.
@@ -81,6 +84,7 @@ class Requests:
     relevance_BK: FloatArray
     sizes_B: IntArray
     name: str
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         rows, width = self.candidates_BK.shape

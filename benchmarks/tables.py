@@ -1,0 +1,75 @@
+"""Write the tables in docs/results.md from docs/results/*.json, so that no figure is typed by hand.
+
+Run: python benchmarks/tables.py            (`--check` changes nothing and fails where a table is out of date)
+
+A table stands between `<!-- table NAME: METRIC, METRIC -->` and `<!-- end -->`; a row is printed if it has one of the
+metrics. `value [low, high]` is printed where the interval is not a point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "results.md"
+MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+): (?P<metrics>[^>]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+
+
+def table(result: Mapping[str, Any], metrics: list[str]) -> str:
+    """The rows of one result that have any of `metrics`, as Markdown, under a line that says where they come from."""
+    lines = [
+        f"`{result['command']}` · n = {result['n']} · seeds {result['seeds']} · {result['date']} · "
+        f"goal: {result['goal']} · met: {'yes' if result['met'] else 'no'}",
+        "",
+        f"| | {' | '.join(metrics)} |",
+        f"|---|{'---|' * len(metrics)}",
+    ]
+    for row in result["rows"]:
+        if any(metric in row["metrics"] for metric in metrics):
+            cells = [_cell(row["metrics"].get(metric)) for metric in metrics]
+            lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return ""
+    value, low, high = found["value"], found["low"], found["high"]
+    shown = f"{value:.4g}" if abs(value) >= 10 else f"{value:.4f}"
+    if low == high:
+        return shown
+    digits = ".4g" if abs(value) >= 10 else ".4f"
+    return f"{shown} [{low:{digits}}, {high:{digits}}]"
+
+
+def renewed(page: str) -> str:
+    """The page with every marked table made anew."""
+
+    def fill(found: re.Match[str]) -> str:
+        result = json.loads((ROOT / "docs" / "results" / f"{found['name']}.json").read_text(encoding="utf-8"))
+        metrics = [metric.strip() for metric in found["metrics"].split(",")]
+        return f"{found[1]}{table(result, metrics)}{found[5]}"
+
+    return MARKED.sub(fill, page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the tables in docs/results.md from docs/results/*.json.")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a table is out of date")
+    check = parser.parse_args().check
+    page = PAGE.read_text(encoding="utf-8")
+    new = renewed(page)
+    if check and new != page:
+        sys.exit("docs/results.md is out of date; run python benchmarks/tables.py")
+    if not check:
+        PAGE.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The arguments of the environment, resolved and checked: what is asked, how it is answered and what it is worth.
+
+May import numpy and `rerank_env.data`, `rerank_env.rewards`. Both forms of the environment hold one `Task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from rerank_env.data import Requests, load
+from rerank_env.prompts import TEXT_FORMATS
+from rerank_env.rewards import Reward, parse_reward
+from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.rankings import Ties
+from rerank_env.spaces import ACTIONS
+
+TIES: tuple[str, ...] = get_args(Ties)
+"""The rules for equal scores: see `rerank_env.rewards.rankings.from_scores`."""
+
+RENDER_MODES: tuple[str, ...] = ("ansi",)
+"""What `render_mode` can be, besides None."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What an environment needs to know and never changes.
+
+    `metrics` maps the name under which a quality is reported to the reward that measures it.
+    """
+
+    requests: Requests
+    reward: Reward
+    action: str
+    ties: Ties
+    text_format: str
+    metrics: Mapping[str, Reward]
+    render_mode: str | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        data: str | Requests,
+        split: str,
+        kind: str,
+        reward: str | Reward,
+        action: str,
+        ties: str,
+        text_format: str,
+        metrics: Sequence[str | Reward],
+        data_options: Mapping[str, Any] | None,
+        render_mode: str | None,
+    ) -> Task:
+        """Resolve the arguments of the environment.
+
+        Raises `UnknownNameError` for an unknown name, suggesting the nearest, and `InputError` for data without a
+        request or metrics that are not a list.
+        """
+        _known("action kind", action, ACTIONS)
+        _known("tie rule", ties, TIES)
+        _known("text format", text_format, TEXT_FORMATS)
+        if render_mode is not None:
+            _known("render mode", render_mode, RENDER_MODES)
+        if isinstance(metrics, str | Reward) or not isinstance(metrics, Sequence):
+            raise InputError(
+                f"metrics is {metrics!r} but a list of names was expected; write metrics=[{str(metrics)!r}]"
+            )
+        qualities = [parse_reward(metric) for metric in metrics]
+        worth = parse_reward(reward)
+        return cls(
+            requests=_requests(data, split, kind, data_options),
+            reward=worth,
+            action=action,
+            ties=cast("Ties", ties),
+            text_format=text_format,
+            metrics={str(quality): quality for quality in qualities},
+            render_mode=render_mode,
+        )
+
+    @property
+    def width(self) -> int:
+        """K, the number of candidate places of every observation and action."""
+        return int(self.requests.candidates_BK.shape[1])
+
+
+def _known(kind: str, given: object, known: Sequence[str]) -> None:
+    if given not in known:
+        raise UnknownNameError.of(kind, given, known)
+
+
+def _requests(data: object, split: str, kind: str, options: object) -> Requests:
+    """The requests themselves, or those a name stands for, which `load` shares within a process."""
+    if isinstance(data, Requests):
+        requests = data
+    elif not isinstance(data, str):
+        raise InputError(f"data is of type {type(data).__name__}; give the name of a data set or Requests")
+    elif options is not None and not isinstance(options, Mapping):
+        raise InputError(f"data_options is {options!r}; give a dictionary of further arguments for load")
+    else:
+        requests = load(data, split=split, kind=kind, **(options or {}))
+    if not len(requests):
+        raise InputError(f"the data {requests.name!r} holds no requests; choose another split or data set")
+    return requests

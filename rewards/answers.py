@@ -1,0 +1,96 @@
+"""Answers made safe to evaluate: the public edge of every reward, where shapes and validity are checked once.
+
+May import numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rerank_env.rewards.errors import RankingError
+from rerank_env.rewards.rankings import Verdict, ideal_rankings, verdicts_unchecked
+from rerank_env.rewards.slates import BoolArray, FloatArray, IntArray, Slates
+
+if TYPE_CHECKING:
+    from rerank_env.rewards.reward import Condition, Reward
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """One answer a request: `orders_BK` int64, every row a permutation of 0..K-1.
+
+    Padding stands in place behind each ranking, and the incoming order stands in for an invalid answer, whose values
+    are thrown away afterwards. What has been evaluated on these answers is remembered: rewards are pure.
+    """
+
+    orders_BK: IntArray
+    slates: Slates
+    _memo: dict[Hashable, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+
+    def values(self, reward: Reward) -> FloatArray:
+        """What `reward` gives these answers, float64 [B], each taken as valid. Callers must not change it."""
+        if reward not in self._memo:
+            self._memo[reward] = reward.evaluate(self)
+        return self._memo[reward]
+
+    def holds(self, condition: Condition) -> BoolArray:
+        """Where these answers, each taken as valid, meet `condition`, bool [B]. Callers must not change it."""
+        if condition not in self._memo:
+            self._memo[condition] = condition.evaluate(self)
+        return self._memo[condition]
+
+
+def answers_of(
+    rankings_BK: npt.ArrayLike, slates: Slates, verdicts_B: npt.ArrayLike | None
+) -> tuple[Answers, BoolArray]:
+    """Check shapes, find which answers are valid (bool [B]), and make the others safe.
+
+    A given verdict can make an answer invalid but never valid: the array is checked all the same. Raises
+    `RankingError` where rankings or verdicts have another shape than the slates need.
+    """
+    rankings = checked_rankings(rankings_BK, slates)
+    valid_B: BoolArray = verdicts_unchecked(rankings, slates.sizes_B) == Verdict.OK
+    if verdicts_B is not None:
+        given = np.asarray(verdicts_B)
+        if given.shape != valid_B.shape:
+            raise RankingError(
+                f"verdicts have shape {given.shape} but there are {len(valid_B)} rankings; give one verdict a ranking"
+            )
+        valid_B &= given == Verdict.OK
+    if not (slates.is_full and valid_B.all()):
+        rankings = np.where(slates.mask_BK & valid_B[:, None], rankings, np.arange(slates.width))
+    return Answers(rankings, slates), valid_B
+
+
+def checked_rankings(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
+    """Rankings as int64 of the slates' shape, or `RankingError`; whether they are legal is not looked at."""
+    rankings = np.asarray(rankings_BK)
+    if rankings.shape != slates.relevance_BK.shape or (rankings.size and rankings.dtype.kind not in "iu"):
+        raise RankingError(
+            f"rankings have shape {rankings.shape} and dtype {rankings.dtype}, but the slates need integers of shape "
+            f"{slates.relevance_BK.shape}; give one ranking a request, padded to the same width"
+        )
+    return rankings.astype(np.int64, copy=False)
+
+
+def incoming_values(reward: Reward, slates: Slates) -> FloatArray:
+    """What `reward` gives the incoming order, float64 [B]; worked out once for all slates taken from the same ones."""
+    return _reference_values(reward, slates, "incoming", lambda given: np.arange(given.width))
+
+
+def ideal_values(reward: Reward, slates: Slates) -> FloatArray:
+    """What `reward` gives the ideal order, most relevant first, float64 [B]; remembered likewise."""
+    return _reference_values(reward, slates, "ideal", ideal_rankings)
+
+
+def _reference_values(reward: Reward, slates: Slates, name: str, orders: Callable[[Slates], IntArray]) -> FloatArray:
+    def compute(given: Slates) -> FloatArray:
+        orders_BK = np.where(given.mask_BK, orders(given), np.arange(given.width))
+        return Answers(orders_BK, given).values(reward)
+
+    return slates.derived((name, reward), compute) if reward.rowwise else compute(slates)

@@ -1,0 +1,239 @@
+"""Rewards by name: the registry, and the parser that reads `str(reward)` back.
+
+The text is an expression in Python's own grammar, read with `ast` and a short list of what is allowed; nothing is ever
+evaluated as code. `name@10` is short for `name(k=10)`. May import numpy only.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rerank_env.rewards import conditional, verifiable
+from rerank_env.rewards.algebra import Constant
+from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.reward import Condition, Reward
+
+MAX_EXPRESSION_CHARS = 10_000
+
+_REWARDS: dict[str, Reward | Callable[..., Reward]] = {
+    "auc": verifiable.Auc,
+    "hit": verifiable.Hit,
+    "mrr": verifiable.Mrr,
+    "ndcg": verifiable.Ndcg,
+    "rank_promotion": verifiable.RankPromotion,
+    "recall": verifiable.Recall,
+    "valid_format": verifiable.ValidFormat,
+    "gain": conditional.gain,
+    "gr2": conditional.gr2,
+    "gr2_industrial": conditional.gr2_industrial,
+    "naive": conditional.naive,
+}
+_CONDITIONS: dict[str, Callable[..., Condition]] = {
+    "improved": conditional.Improved,
+    "incoming_is_ideal": conditional.IncomingIsIdeal,
+    "kept_first": conditional.KeptFirst,
+    "not_identity": conditional.NotIdentity,
+    "valid": conditional.Valid,
+    "was_first": conditional.WasFirst,
+}
+_METHODS = ("clip", "gate", "over_incoming", "when")
+_AT = re.compile(r"(?<![\w.)\]])([A-Za-z_]\w*)@(\d{1,9})(?!\w)", re.ASCII)
+
+Value = Reward | Condition | str | bool | None
+
+
+def reward_names() -> tuple[str, ...]:
+    """The names that `parse_reward` knows, sorted: built-in rewards, presets and registered ones."""
+    return tuple(sorted(_REWARDS))
+
+
+def register_reward(name: str, reward: Reward | Callable[..., Reward]) -> None:
+    """Let `parse_reward` know a reward of yours, or a function that builds one from keyword arguments.
+
+    Registering the same again changes nothing.
+
+    Raises `InputError` for a name that is taken or no identifier, and for something that is no reward.
+    """
+    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
+        raise InputError(f"{name!r} cannot name a reward; use letters, digits and underscores, a letter first")
+    if not (isinstance(reward, Reward) or callable(reward)):
+        raise InputError(f"{reward!r} is neither a reward nor a function that builds one")
+    if name in _CONDITIONS or _REWARDS.get(name, reward) != reward:
+        raise InputError(f"the name {name!r} is taken; choose another")
+    _REWARDS[name] = reward
+
+
+def parse_reward(text_or_reward: str | Reward) -> Reward:
+    """The reward that a text describes; a reward is returned as it is.
+
+    Raises `UnknownNameError` with the nearest name for a name that does not exist, and `InputError` with the place in
+    the text for anything else that is wrong.
+
+    >>> parse_reward("ndcg@10.over_incoming().gate(valid, otherwise=-1.1)") == parse_reward("gain")
+    True
+    """
+    if isinstance(text_or_reward, Reward):
+        return text_or_reward
+    if not isinstance(text_or_reward, str):
+        raise InputError(f"a reward is given as text or as a Reward, not as {type(text_or_reward).__name__}")
+    return _Reader(text_or_reward).read()
+
+
+class _Reader:
+    """Walks one expression; `text` keeps its length throughout, so that places in it stay right."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.cut_offs: dict[int, tuple[str, int]] = {}
+        """Where `name@k` begins, in the text without leading blanks; it is parsed as the one name `name_k`."""
+
+    def read(self) -> Reward:
+        if len(self.text) > MAX_EXPRESSION_CHARS:
+            raise InputError(f"a reward of {len(self.text)} characters is too long; {MAX_EXPRESSION_CHARS} are allowed")
+        if not self.text.strip():
+            raise InputError("a reward cannot be empty; write for example 'gain' or 'ndcg@10'")
+        if not self.text.isascii():
+            place = next(i for i, char in enumerate(self.text) if not char.isascii())
+            raise InputError(f"{self._near(place)} is not ASCII; write rewards in ASCII")
+        line = re.sub(r"\s", " ", self.text)
+        self.indent = len(line) - len(line.lstrip())
+        line = line.strip()
+        for match in _AT.finditer(line):
+            self.cut_offs[match.start()] = (match[1], int(match[2]))
+        line = _AT.sub(r"\1_\2", line)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the tokeniser warns of oddities that are refused just below
+                tree = ast.parse(line, mode="eval")
+            value = self._value(tree.body)
+        except SyntaxError as cause:
+            raise InputError(f"{self._near((cause.offset or 1) - 1 + self.indent)} is not an expression") from cause
+        except (RecursionError, MemoryError, ValueError, OverflowError) as cause:
+            if isinstance(cause, InputError):
+                raise
+            raise InputError(f"the reward {self.text[:40]!r}... cannot be read: {cause}") from cause
+        if not isinstance(value, Reward):
+            raise InputError(f"{self.text.strip()!r} is a {_kind(value)}, expected a reward")
+        return value
+
+    def _near(self, place: int) -> str:
+        return f"at character {place + 1} of the reward {self.text!r}: {self.text[place : place + 20]!r}"
+
+    def _refusal(self, node: ast.expr, complaint: str) -> InputError:
+        return InputError(f"{self._near(node.col_offset + self.indent)} {complaint}")
+
+    def _value(self, node: ast.expr) -> Value:
+        match node:
+            case ast.Constant(value=bool() | None | str() as value):
+                return value
+            case ast.Constant(value=int() | float() as number):
+                return Constant(number)
+            case ast.Name():
+                return self._built(node, (), {})
+            case ast.UnaryOp(op=ast.USub()):
+                return -self._reward(node.operand)
+            case ast.UnaryOp(op=ast.UAdd()):
+                return self._reward(node.operand)
+            case ast.UnaryOp(op=ast.Invert()):
+                return ~self._condition(node.operand)
+            case ast.BinOp(left=left, right=right):
+                return self._operation(node, left, right)
+            case ast.Call(func=ast.Name() as name):
+                return self._built(name, node.args, _keywords(self, node))
+            case ast.Call(func=ast.Attribute() as attribute):
+                return self._method(attribute, node)
+        raise self._refusal(node, "is not allowed in a reward; use names, numbers, + - * & | ~ and methods")
+
+    def _operation(self, node: ast.BinOp, left: ast.expr, right: ast.expr) -> Value:
+        match node.op:
+            case ast.Add():
+                return self._reward(left) + self._reward(right)
+            case ast.Sub():
+                return self._reward(left) - self._reward(right)
+            case ast.Mult():
+                return self._reward(left) * self._reward(right)
+            case ast.BitAnd():
+                return self._condition(left) & self._condition(right)
+            case ast.BitOr():
+                return self._condition(left) | self._condition(right)
+            case ast.MatMult():
+                raise self._refusal(node, "has a stray @; write a cut-off right behind a name, as in ndcg@10")
+        raise self._refusal(node, "uses an operator that rewards do not have; use + - * or, for conditions, & | ~")
+
+    def _reward(self, node: ast.expr) -> Reward:
+        value = self._value(node)
+        if not isinstance(value, Reward):
+            raise self._refusal(node, f"is a {_kind(value)}, expected a reward or a number")
+        return value
+
+    def _condition(self, node: ast.expr) -> Condition:
+        value = self._value(node)
+        if not isinstance(value, Condition):
+            raise self._refusal(node, f"is a {_kind(value)}, expected a condition")
+        return value
+
+    def _built(self, node: ast.Name, arguments: Any, keywords: dict[str, ast.expr]) -> Value:
+        name, k = self.cut_offs.get(node.col_offset, (node.id, None))
+        known: Reward | Callable[..., Any] | None = _REWARDS.get(name, _CONDITIONS.get(name))
+        if known is None:
+            raise UnknownNameError.of("reward", name, [*_REWARDS, *_CONDITIONS])
+        positional = [self._argument(argument) for argument in arguments]
+        named = {key: self._argument(argument) for key, argument in keywords.items()}
+        if k is not None:
+            if "k" in named:
+                raise self._refusal(node, "gives k twice")
+            named["k"] = k
+        if isinstance(known, Reward):
+            if positional or named:
+                raise self._refusal(node, "is a registered reward and takes no arguments")
+            return known
+        return self._called(node, known, positional, named)
+
+    def _method(self, attribute: ast.Attribute, node: ast.Call) -> Value:
+        owner = self._reward(attribute.value)
+        if attribute.attr not in _METHODS:
+            raise UnknownNameError.of("reward method", attribute.attr, _METHODS)
+        positional = [self._argument(argument) for argument in node.args]
+        named = {key: self._argument(argument) for key, argument in _keywords(self, node).items()}
+        return self._called(attribute, getattr(owner, attribute.attr), positional, named)
+
+    def _argument(self, node: ast.expr) -> Value | int | float:
+        """A number stays a number here, whole ones whole, because `k` wants them so."""
+        match node:
+            case ast.Constant(value=int() | float() as number):
+                return number
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+                return -number
+        return self._value(node)
+
+    def _called(self, node: ast.expr, call: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> Value:
+        signature = inspect.signature(call)
+        try:
+            signature.bind(*positional, **named)
+        except TypeError as cause:
+            takes = ", ".join(signature.parameters) or "nothing"
+            raise self._refusal(node, f"does not fit: {cause}; it takes {takes}") from cause
+        value = call(*positional, **named)
+        if not isinstance(value, (Reward, Condition)):
+            raise self._refusal(node, f"was registered as a reward but builds a {type(value).__name__}")
+        return value
+
+
+def _keywords(reader: _Reader, node: ast.Call) -> dict[str, ast.expr]:
+    found: dict[str, ast.expr] = {}
+    for given in node.keywords:
+        if given.arg is None:
+            raise reader._refusal(given.value, "is unpacked with **; write every keyword out")
+        found[given.arg] = given.value
+    return found
+
+
+def _kind(value: object) -> str:
+    kinds: Iterator[tuple[type, str]] = iter([(Condition, "condition"), (Reward, "reward"), (str, "string")])
+    return next((kind for type_, kind in kinds if isinstance(value, type_)), f"plain {value!r}")

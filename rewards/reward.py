@@ -1,0 +1,207 @@
+"""The reward protocol: what an answer to a request is worth, and conditions an answer may meet.
+
+A reward is a pure function of (rankings, verdicts, slates) to one float a request. It is a frozen dataclass: equal by
+structure, hashable, picklable, without state, and `str(reward)` parses back to an equal reward with `parse_reward`.
+It declares the range of its scores over valid answers (`low`, `high`) and the one score of every invalid answer
+(`invalid`). A condition is asked of valid answers only: on an invalid answer every condition is false, negations
+included. May import numpy only; the operators build the classes of `algebra` and `logic`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rerank_env.rewards.answers import Answers, answers_of
+from rerank_env.rewards.expression import Expression
+from rerank_env.rewards.slates import BoolArray, FloatArray, Slates
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """What a batch of answers earned: `total_B` float64, and `parts`, the terms of the sum by the text of each term.
+
+    The parts add up to the total. A reward that is no sum has itself as its only part.
+    """
+
+    total_B: FloatArray
+    parts: Mapping[str, FloatArray]
+
+
+class Bounds(NamedTuple):
+    """What a reward declares: the range of its scores over valid answers, and the score of every invalid one."""
+
+    low: float
+    high: float
+    invalid: float
+
+
+class Condition(Expression, ABC):
+    """Something a valid answer does or does not do; combine with `&`, `|` and `~`.
+
+    To write one, make a frozen dataclass with a `name` and `evaluate`.
+    """
+
+    @property
+    def always(self) -> bool:
+        """True if every valid answer meets the condition, which narrows the range of what depends on it."""
+        return False
+
+    @abstractmethod
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Bool [B] for answers that are all taken as valid."""
+
+    def holds(
+        self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None
+    ) -> BoolArray:
+        """Bool [B]: is the answer valid, and does it meet the condition? Raises `RankingError` for a wrong shape."""
+        answers, valid_B = answers_of(rankings_BK, slates, verdicts_B)
+        return answers.holds(self) & valid_B
+
+    def __and__(self, other: Condition) -> Condition:
+        """Both hold."""
+        from rerank_env.rewards.logic import AllOf
+
+        return AllOf((self, other)) if isinstance(other, Condition) else NotImplemented
+
+    def __or__(self, other: Condition) -> Condition:
+        """At least one holds."""
+        from rerank_env.rewards.logic import AnyOf
+
+        return AnyOf((self, other)) if isinstance(other, Condition) else NotImplemented
+
+    def __invert__(self) -> Condition:
+        """The answer is valid and the condition does not hold."""
+        from rerank_env.rewards.logic import Not
+
+        return Not(self)
+
+
+class Reward(Expression, ABC):
+    """What answers are worth; combine with `+`, `-`, `*`, `when`, `gate`, `clip` and `over_incoming`.
+
+    To write one, make a frozen dataclass with a `name`, `bounds` and `evaluate`; or give a plain function to
+    `FunctionReward`.
+    """
+
+    def bounds(self) -> Bounds:
+        """The declared scores, from which `low`, `high` and `invalid` are read."""
+        raise NotImplementedError(f"{type(self).__name__} declares no bounds")
+
+    @cached_property
+    def low(self) -> float:
+        """No valid answer scores less."""
+        return self.bounds().low
+
+    @cached_property
+    def high(self) -> float:
+        """No valid answer scores more."""
+        return self.bounds().high
+
+    @cached_property
+    def invalid(self) -> float:
+        """What every invalid answer scores."""
+        return self.bounds().invalid
+
+    @abstractmethod
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """Float64 [B] for answers that are all taken as valid; never NaN or infinite."""
+
+    def terms(self) -> tuple[Reward, ...]:
+        """The parts that `score` reports."""
+        return (self,)
+
+    def score(self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None) -> Score:
+        """Total and parts, float64 [B] each.
+
+        `verdicts_B` [B], when given, marks answers as invalid that the array cannot show, such as texts that did not
+        parse; what it calls OK is checked all the same. Raises `RankingError` for a wrong shape.
+        """
+        answers, valid_B = answers_of(rankings_BK, slates, verdicts_B)
+        all_valid = bool(valid_B.all())
+
+        def settled(reward: Reward) -> FloatArray:
+            values_B = answers.values(reward)
+            return values_B.copy() if all_valid else np.where(valid_B, values_B, reward.invalid)
+
+        parts: dict[str, FloatArray] = {}
+        for term in self.terms():
+            text, values_B = str(term), settled(term)
+            parts[text] = parts[text] + values_B if text in parts else values_B
+        return Score(settled(self), parts)
+
+    def __call__(
+        self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None
+    ) -> FloatArray:
+        """The totals of `score`, float64 [B]."""
+        return self.score(rankings_BK, slates, verdicts_B=verdicts_B).total_B
+
+    def __add__(self, other: Reward | float) -> Reward:
+        """Score both and add."""
+        from rerank_env.rewards import algebra
+
+        return algebra.added(self, other)
+
+    def __radd__(self, other: float) -> Reward:
+        """Add a number; the integer 0 adds nothing, so that `sum` works."""
+        from rerank_env.rewards import algebra
+
+        return self if type(other) is int and other == 0 else algebra.added(other, self)
+
+    def __sub__(self, other: Reward | float) -> Reward:
+        """Score both and subtract."""
+        from rerank_env.rewards import algebra
+
+        return algebra.added(self, algebra.multiplied(-1.0, other))
+
+    def __rsub__(self, other: float) -> Reward:
+        """A number less this reward."""
+        from rerank_env.rewards import algebra
+
+        return algebra.added(other, algebra.multiplied(-1.0, self))
+
+    def __mul__(self, other: Reward | float) -> Reward:
+        """Score both and multiply."""
+        from rerank_env.rewards import algebra
+
+        return algebra.multiplied(self, other)
+
+    def __rmul__(self, other: float) -> Reward:
+        """Weight by a number."""
+        from rerank_env.rewards import algebra
+
+        return algebra.multiplied(other, self)
+
+    def __neg__(self) -> Reward:
+        """The same with the sign turned."""
+        return -1.0 * self
+
+    def when(self, condition: Condition) -> Reward:
+        """This reward where the condition holds, else 0; an invalid answer scores 0."""
+        from rerank_env.rewards.logic import When
+
+        return When(self, condition)
+
+    def gate(self, condition: Condition, *, otherwise: float) -> Reward:
+        """This reward where the condition holds, else `otherwise`; an invalid answer scores `otherwise`."""
+        from rerank_env.rewards.logic import Gate
+
+        return Gate(self, condition, otherwise)
+
+    def clip(self, low: float, high: float) -> Reward:
+        """This reward, no less than `low` and no more than `high`."""
+        from rerank_env.rewards.algebra import Clip
+
+        return Clip(self, low, high)
+
+    def over_incoming(self) -> Reward:
+        """This reward of the answer minus this reward of the incoming order: exactly 0 for echoing it."""
+        from rerank_env.rewards.algebra import OverIncoming
+
+        return OverIncoming(self)

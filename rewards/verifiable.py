@@ -1,0 +1,134 @@
+"""Rewards that follow from the labels alone: list metrics, rank promotion, and being a ranking at all.
+
+The formulas are those of `metrics`. Each declares its range over valid answers and the score of an invalid one, which
+can be overridden. May import numpy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rerank_env.rewards import metrics
+from rerank_env.rewards.answers import Answers
+from rerank_env.rewards.errors import UnknownNameError
+from rerank_env.rewards.expression import cut_off, finite
+from rerank_env.rewards.reward import Bounds, Reward
+from rerank_env.rewards.slates import FloatArray
+
+
+class _Leaf(Reward):
+    """A reward with a declared range and an `invalid` field."""
+
+    unit_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Check the invalid score and the cut-off."""
+        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
+        if getattr(self, "k", None) is not None:
+            object.__setattr__(self, "k", cut_off(getattr(self, "k")))  # noqa: B009 - not every leaf has one
+
+    def bounds(self) -> Bounds:
+        """The range of the metric, and the declared score of an invalid answer."""
+        return Bounds(*self.unit_range, self.invalid)
+
+
+@dataclass(frozen=True, repr=False)
+class RankPromotion(_Leaf):
+    """R_rank of GR2: (r_pre - r_out) / K for one relevant candidate, the relevance-weighted mean for more.
+
+    Over valid answers it stays within (-1, 1): at most (K - 1) / K either way. Invalid: -1, below every valid answer.
+    """
+
+    invalid: float = -1.0
+    name = "rank_promotion"
+    unit_range = (-1.0, 1.0)
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.rank_promotion`."""
+        return metrics.rank_promotion(answers.orders_BK, answers.slates)
+
+
+@dataclass(frozen=True, repr=False)
+class Ndcg(_Leaf):
+    """NDCG at `k` (None: the whole list) with "linear" or "exp2" gains; nothing relevant: 0."""
+
+    k: int | None = None
+    gains: metrics.Gains = "linear"
+    invalid: float = 0.0
+    name = "ndcg"
+
+    def __post_init__(self) -> None:
+        """Check the gains too."""
+        if self.gains not in metrics.GAINS:
+            raise UnknownNameError.of("gain", self.gains, metrics.GAINS)
+        super().__post_init__()
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.ndcg`."""
+        return metrics.ndcg(answers.orders_BK, answers.slates, k=self.k, gains=self.gains)
+
+
+@dataclass(frozen=True, repr=False)
+class Recall(_Leaf):
+    """Share of the relevant candidates found among the first `k`; nothing relevant: 0."""
+
+    k: int
+    invalid: float = 0.0
+    name = "recall"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.recall`."""
+        return metrics.recall(answers.orders_BK, answers.slates, k=self.k)
+
+
+@dataclass(frozen=True, repr=False)
+class Hit(_Leaf):
+    """1 if one of the first `k` candidates is relevant, else 0."""
+
+    k: int
+    invalid: float = 0.0
+    name = "hit"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.hit`."""
+        return metrics.hit(answers.orders_BK, answers.slates, k=self.k)
+
+
+@dataclass(frozen=True, repr=False)
+class Mrr(_Leaf):
+    """1 / place of the first relevant candidate; nothing relevant: 0."""
+
+    invalid: float = 0.0
+    name = "mrr"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.mrr`."""
+        return metrics.mrr(answers.orders_BK, answers.slates)
+
+
+@dataclass(frozen=True, repr=False)
+class Auc(_Leaf):
+    """Share of (relevant, not relevant) pairs in the right order, R_AUC of GR2 Technical Report; no pair: 1."""
+
+    invalid: float = 0.0
+    name = "auc"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.auc`."""
+        return metrics.auc(answers.orders_BK, answers.slates)
+
+
+@dataclass(frozen=True, repr=False)
+class ValidFormat(_Leaf):
+    """R_fmt of GR2: 1 for a valid answer, 0 for an invalid one. On its own it pays for echoing the order."""
+
+    invalid: float = 0.0
+    name = "valid_format"
+    unit_range = (1.0, 1.0)
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """1 for each."""
+        return np.ones(len(answers.slates))

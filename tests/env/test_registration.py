@@ -1,0 +1,135 @@
+"""The ways in: ids, entry points, saved specs, and what the package shows."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+import rerank_env
+from rerank_env.env import RerankEnv
+from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.vector_env import RerankVectorEnv
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True, timeout=120
+    ).stdout
+
+
+def test_make_works_in_a_fresh_interpreter_without_importing_the_package() -> None:
+    code = (
+        "import gymnasium as gym\n"
+        "env = gym.make('rerank_env:Rerank-v0')\n"
+        "env.reset(seed=0)\n"
+        "print(env.step(env.action_space.sample())[2])\n"
+        "envs = gym.make_vec('rerank_env:Rerank-v0', num_envs=3)\n"
+        "print(type(envs).__name__)\n"
+    )
+    assert run(code).split() == ["True", "RerankVectorEnv"]
+
+
+def test_importing_the_package_loads_no_library_beyond_the_core() -> None:
+    code = (
+        "import sys, rerank_env\n"
+        "print([m for m in ('torch', 'scipy.stats', 'typer', 'hypothesis', 'rerank_env.env') if m in sys.modules])\n"
+        "import rerank_env.env, rerank_env.vector_env, rerank_env.wrappers\n"
+        "print([m for m in ('torch', 'typer', 'hypothesis', 'ray') if m in sys.modules])\n"
+    )
+    assert run(code).split() == ["[]", "[]"]
+
+
+def test_importing_twice_registers_once() -> None:
+    assert run("import rerank_env, importlib\nimportlib.reload(rerank_env)\nprint('quiet')").split() == ["quiet"]
+
+
+def test_all_is_sorted_and_importable() -> None:
+    assert rerank_env.__all__ == sorted(rerank_env.__all__)
+    for name in rerank_env.__all__:
+        assert getattr(rerank_env, name) is not None
+    assert set(rerank_env.__all__) <= set(dir(rerank_env))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = rerank_env.nothing
+
+
+@pytest.mark.parametrize("form", [RerankEnv, RerankVectorEnv])
+def test_registered_arguments_are_the_defaults_of_both_forms(form: type) -> None:
+    registered = gym.spec("Rerank-v0").kwargs
+    parameters = {
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(form).parameters.items()
+        if name not in ("num_envs", "render_mode")
+    }
+    assert registered == parameters
+
+
+def test_a_spec_survives_json_and_makes_the_same_environment() -> None:
+    env = gym.make("rerank_env:Rerank-v0", action="pick", reward="gr2(alpha=0.1)", kind="next_item", split="test")
+    saved = env.unwrapped.spec.to_json()
+    assert json.loads(saved)["kwargs"]["reward"] == "gr2(alpha=0.1)"
+    again = gym.make(EnvSpec.from_json(saved))
+    assert again.unwrapped.spec.kwargs == env.unwrapped.spec.kwargs
+    assert str(again.unwrapped.task.reward) == str(env.unwrapped.task.reward)
+    first, second = env.reset(seed=5)[0], again.reset(seed=5)[0]
+    assert all((first[key] == second[key]).all() for key in first)
+
+
+def test_the_wrapped_spec_and_the_vector_spec_survive_json_too() -> None:
+    env = gym.make("rerank_env:Rerank-v0")
+    assert EnvSpec.from_json(env.spec.to_json()).id == "Rerank-v0"
+    envs = gym.make_vec("rerank_env:Rerank-v0", num_envs=4, action="scores")
+    again = gym.make_vec(EnvSpec.from_json(envs.spec.to_json()))
+    assert again.num_envs == 4
+    assert again.task.action == "scores"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"action": "rankings"}, "unknown action kind 'rankings'; did you mean 'ranking'"),
+        ({"data": "movielens100k"}, "did you mean 'movielens-100k'"),
+        ({"split": "tset"}, "did you mean 'test'"),
+        ({"kind": "next-item"}, "did you mean 'next_item'"),
+        ({"ties": "rnadom"}, "did you mean 'random'"),
+        ({"text_format": "jsn"}, "did you mean 'json'"),
+        ({"reward": "gian"}, "did you mean 'gain'"),
+        ({"metrics": ["ndgc@10"]}, "did you mean 'ndcg"),
+        ({"data_options": {"slate_sise": 5}}, "did you mean 'slate_size'"),
+    ],
+)
+@pytest.mark.parametrize("make", [gym.make, gym.make_vec])
+def test_an_unknown_name_is_one_sentence_with_the_nearest_name(make, arguments: dict, sentence: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        make("rerank_env:Rerank-v0", **arguments)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"metrics": "ndcg@10"}, {"metrics": 3}, {"data": 3}, {"data_options": 3}, {"reward": 3}, {"metrics": [3]}],
+)
+def test_an_argument_of_the_wrong_type_is_an_input_error(arguments: dict) -> None:
+    with pytest.raises(InputError):
+        gym.make("rerank_env:Rerank-v0", **arguments)
+
+
+def test_an_unknown_render_mode_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'ansi'"):
+        RerankEnv(render_mode="ansy")
+
+
+@pytest.mark.parametrize("num_envs", [0, -1, 2.5, True, "4"])
+def test_a_vector_form_needs_a_whole_number_of_environments(num_envs: object) -> None:
+    with pytest.raises(InputError, match="num_envs"):
+        RerankVectorEnv(num_envs=num_envs)  # type: ignore[arg-type]
+
+
+def test_data_without_a_request_is_refused(requests) -> None:
+    with pytest.raises(InputError, match="holds no requests"):
+        RerankEnv(data=requests.take(np.zeros(0, dtype=np.int64)))

@@ -1,0 +1,220 @@
+"""Metrics against hand-worked values, plain loops, and the properties they promise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rerank_env.rewards import Slates, metrics, rankings
+from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
+from rerank_env.rewards.testing import rankings_of, slates
+
+KERNELS = {
+    "ndcg": lambda r, s: metrics.ndcg(r, s),
+    "ndcg@3": lambda r, s: metrics.ndcg(r, s, k=3),
+    "ndcg exp2": lambda r, s: metrics.ndcg(r, s, k=3, gains="exp2"),
+    "recall@2": lambda r, s: metrics.recall(r, s, k=2),
+    "hit@2": lambda r, s: metrics.hit(r, s, k=2),
+    "mrr": metrics.mrr,
+    "auc": metrics.auc,
+    "rank_promotion": metrics.rank_promotion,
+}
+ANY_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+
+
+def test_ndcg_by_hand():
+    batch = Slates.of([[3, 2, 0, 1]])
+    # shown gains 3 2 0 1: 3/1 + 2/1.584963 + 0 + 1/2.321928 = 4.692536; ideal 3 2 1 0: 3 + 1.261860 + 1/2 = 4.761860
+    assert metrics.ndcg([[0, 1, 2, 3]], batch) == pytest.approx([4.692536 / 4.761860], abs=1e-6)
+    # exp2 gains 7 3 0 1: 7 + 1.892789 + 0 + 0.430677 = 9.323466; ideal 7 3 1 0: 7 + 1.892789 + 0.5 = 9.392789
+    assert metrics.ndcg([[0, 1, 2, 3]], batch, gains="exp2") == pytest.approx([9.323466 / 9.392789], abs=1e-6)
+    # k = 2 of ranking 2 3 0 1: gains 0 1: 1/1.584963 = 0.630930; ideal 3 2: 4.261860
+    assert metrics.ndcg([[2, 3, 0, 1]], batch, k=2) == pytest.approx([0.630930 / 4.261860], abs=1e-6)
+
+
+def test_ndcg_with_one_relevant_item_is_the_papers():
+    # one positive: 1[r <= k] / log2(r + 1), ideal DCG = 1
+    batch = Slates.of([[1] + [0] * 9])
+    for place in range(10):
+        ranking = [j for j in range(1, 10)]
+        ranking.insert(place, 0)
+        expected = 1 / math.log2(place + 2) if place < 5 else 0.0
+        assert metrics.ndcg([ranking], batch, k=5).tolist() == [pytest.approx(expected, abs=1e-15)]
+
+
+def test_the_ideal_comes_from_the_full_slate():
+    # k = 1, best gain 2 is not shown first: 1 / 2
+    assert metrics.ndcg([[0, 1]], Slates.of([[1, 2]]), k=1).tolist() == [0.5]
+
+
+def test_a_cut_beyond_the_list_is_the_whole_list():
+    batch = Slates.of([[0, 1, 2]])
+    assert metrics.ndcg([[0, 1, 2]], batch, k=99) == metrics.ndcg([[0, 1, 2]], batch)
+
+
+def test_huge_relevance_neither_overflows_nor_hides_the_order():
+    batch = Slates.of([[2000.0, 1999.0], [1e100, 0.0], [0.0, 1e100]])
+    scores = metrics.ndcg([[1, 0], [0, 1], [0, 1]], batch, gains="exp2")
+    # gains 2^1999 and 2^2000, scaled by 2^2000: (0.5 + 1/1.584963) / (1 + 0.5/1.584963) = 1.130930 / 1.315465
+    assert scores == pytest.approx([1.130930 / 1.315465, 1.0, 1 / math.log2(3)], abs=1e-6)
+    assert metrics.ndcg([[1, 0], [0, 1], [0, 1]], batch)[1:] == pytest.approx([1.0, 1 / math.log2(3)])
+
+
+def test_recall_and_hit_by_hand():
+    batch = Slates.of([[1, 0, 2, 0], [0, 0, 0, 0]])
+    both = [[1, 2, 0, 3], [0, 1, 2, 3]]
+    assert metrics.recall(both, batch, k=1).tolist() == [0.0, 0.0]
+    assert metrics.recall(both, batch, k=2).tolist() == [0.5, 0.0]
+    assert metrics.recall(both, batch, k=4).tolist() == [1.0, 0.0]
+    assert metrics.hit(both, batch, k=1).tolist() == [0.0, 0.0]
+    assert metrics.hit(both, batch, k=2).tolist() == [1.0, 0.0]
+
+
+def test_mrr_by_hand():
+    batch = Slates.of([[0, 0, 1], [1, 0, 1], [0, 0, 0]])
+    assert metrics.mrr([[0, 1, 2]] * 3, batch).tolist() == [1 / 3, 1.0, 0.0]
+
+
+def test_auc_by_hand():
+    # relevant 0 and 3, ranking 0 1 3 2: 0 beats 1 and 2, 3 beats 2: 3 of 4 pairs
+    batch = Slates.of([[1, 0, 0, 2], [1, 1, 1, 1], [0, 0, 0, 0]])
+    assert metrics.auc([[0, 1, 3, 2]] * 3, batch).tolist() == [0.75, 1.0, 1.0]
+
+
+def test_rank_promotion_by_hand():
+    batch = Slates.of([[0, 0, 0, 1], [0, 3, 0, 1], [0, 0, 0, 0]])
+    # row 0: place 4 -> 2: (4 - 2) / 4.  row 1, ranking 0 3 1 2: item 1 falls 2 -> 3 (weight 3), item 3 rises 4 -> 2
+    # (weight 1): (3 * -1 + 1 * 2) / (4 * 4) = -1/16.  row 2: nothing relevant
+    assert metrics.rank_promotion([[0, 3, 1, 2]] * 3, batch).tolist() == [0.5, -1 / 16, 0.0]
+
+
+@pytest.mark.parametrize("relevance", [1.0, 0.1, 5e-324, 1e100])
+def test_rank_promotion_of_one_item_is_exact_whatever_its_gain(relevance):
+    for pre in range(10):
+        for out in range(10):
+            gains = [0.0] * 10
+            gains[pre] = relevance
+            ranking = [j for j in range(10) if j != pre]
+            ranking.insert(out, pre)
+            assert metrics.rank_promotion([ranking], Slates.of([gains])).tolist() == [(pre - out) / 10]
+
+
+def test_unusable_arguments_are_refused():
+    batch = Slates.of([[0, 1]])
+    for k in (0, -1, 2.0, True, "2"):
+        with pytest.raises(InputError, match="expected a whole number of places, at least 1"):
+            metrics.ndcg([[0, 1]], batch, k=k)
+    with pytest.raises(UnknownNameError, match="did you mean 'exp2'"):
+        metrics.ndcg([[0, 1]], batch, gains="exp")
+    for wrong in ([[0, 1, 2]], [[0, 1], [0, 1]], [0, 1], [[0.0, 1.0]]):
+        with pytest.raises(RankingError, match=r"the slates need integers of shape \(1, 2\)"):
+            metrics.auc(wrong, batch)
+
+
+@given(st.data())
+def test_metrics_agree_with_plain_loops(data):
+    batch = data.draw(slates())
+    given_BK = data.draw(rankings_of(batch))
+    k = data.draw(st.integers(1, 9))
+    got = {
+        "ndcg": metrics.ndcg(given_BK, batch, k=k),
+        "exp2": metrics.ndcg(given_BK, batch, k=k, gains="exp2"),
+        "recall": metrics.recall(given_BK, batch, k=k),
+        "hit": metrics.hit(given_BK, batch, k=k),
+        "mrr": metrics.mrr(given_BK, batch),
+        "auc": metrics.auc(given_BK, batch),
+        "promotion": metrics.rank_promotion(given_BK, batch),
+    }
+    for row, size in enumerate(batch.sizes_B):
+        gains = [batch.relevance_BK[row, j] for j in range(size)]
+        shown = [gains[j] for j in given_BK[row, :size]]
+        relevant = [i for i, gain in enumerate(shown) if gain > 0]
+        others = [i for i, gain in enumerate(shown) if gain == 0]
+        pairs = [(i, j) for i in relevant for j in others]
+        place = {j: i for i, j in enumerate(given_BK[row, :size])}
+
+        def ndcg(value, gains=gains, shown=shown):
+            def dcg(ordered):
+                return sum(value(gain) / math.log2(i + 2) for i, gain in enumerate(ordered[:k]))
+
+            ideal = dcg(sorted(gains, reverse=True))
+            return dcg(shown) / ideal if ideal > 0 else 0.0
+
+        expected = {
+            "ndcg": ndcg(lambda gain: gain),
+            "exp2": ndcg(lambda gain: 2.0**gain - 1),
+            "recall": sum(i < k for i in relevant) / len(relevant) if relevant else 0.0,
+            "hit": float(any(i < k for i in relevant)),
+            "mrr": 1 / (relevant[0] + 1) if relevant else 0.0,
+            "auc": sum(i < j for i, j in pairs) / len(pairs) if pairs else 1.0,
+            "promotion": sum(gains[j] * (j - place[j]) for j in range(size)) / (size * sum(gains)) if relevant else 0.0,
+        }
+        for name, value in expected.items():
+            assert got[name][row] == pytest.approx(value, abs=1e-12), name
+
+
+@ANY_KERNEL
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_request_scores_the_same_bits_in_any_batch_width_and_layout(kernel, data):
+    batch = data.draw(slates())
+    given_BK = data.draw(rankings_of(batch))
+    together = kernel(given_BK, batch)
+    wider = Slates(np.pad(batch.relevance_BK, ((0, 0), (0, 3))), batch.sizes_B)
+    assert (kernel(np.pad(given_BK, ((0, 0), (0, 3)), constant_values=-1), wider) == together).all()
+    columnwise = Slates(np.asfortranarray(batch.relevance_BK), batch.sizes_B)
+    assert (kernel(np.asfortranarray(given_BK), columnwise) == together).all()
+    repeated = Slates(np.repeat(batch.relevance_BK, 100, axis=0), np.repeat(batch.sizes_B, 100))
+    assert (kernel(np.repeat(given_BK, 100, axis=0), repeated) == np.repeat(together, 100)).all()
+    for row, size in enumerate(batch.sizes_B):
+        alone = Slates(batch.relevance_BK[row : row + 1, :size].copy(), np.array([size]))
+        assert kernel(given_BK[row : row + 1, :size], alone)[0] == together[row]
+        assert kernel(given_BK[row : row + 1], batch.take([row]))[0] == together[row]
+
+
+@ANY_KERNEL
+@given(data=st.data())
+def test_metrics_stay_in_their_range(kernel, data):
+    batch = data.draw(slates(relevance=st.floats(0, 1e100)))
+    scores = kernel(data.draw(rankings_of(batch)), batch)
+    assert scores.dtype == np.float64
+    assert ((scores >= (-1 if kernel is metrics.rank_promotion else 0)) & (scores <= 1)).all()
+
+
+@given(slates(relevance=st.floats(0, 1e100)))
+def test_ndcg_is_one_for_the_ideal_ranking(batch):
+    best = metrics.ndcg(rankings.ideal_rankings(batch), batch)
+    assert (best == (batch.relevance_BK > 0).any(axis=1)).all()
+
+
+@ANY_KERNEL
+@given(data=st.data())
+def test_moving_a_better_item_up_past_a_worse_one_never_costs(kernel, data):
+    batch = data.draw(slates())
+    before = data.draw(rankings_of(batch))
+    row = data.draw(st.integers(0, len(batch) - 1))
+    place = data.draw(st.integers(0, int(batch.sizes_B[row]) - 2))
+    after = before.copy()
+    pair = before[row, place : place + 2]
+    after[row, place : place + 2] = sorted(pair, key=lambda j: -batch.relevance_BK[row, j])
+    assert kernel(after, batch)[row] >= kernel(before, batch)[row] - 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name != "rank_promotion"])
+@given(data=st.data())
+def test_relabelling_candidates_together_with_their_gains_changes_no_bit(name, data):
+    batch = data.draw(slates(max_requests=1))
+    ranking = data.draw(rankings_of(batch))
+    label = np.array(data.draw(st.permutations(range(batch.width))))  # candidate j is called label[j] now
+    relabelled = np.empty_like(batch.relevance_BK)
+    relabelled[:, label] = batch.relevance_BK
+    kernel = KERNELS[name]
+    assert kernel(label[ranking], Slates(relabelled, batch.sizes_B)) == kernel(ranking, batch)
+
+
+@ANY_KERNEL
+def test_an_empty_batch_scores_nothing(kernel):
+    empty = Slates.of([])
+    assert kernel(np.zeros((0, 2), dtype=np.int64), empty).shape == (0,)

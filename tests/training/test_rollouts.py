@@ -1,0 +1,90 @@
+"""Rollouts come from the real environment, and what they say of themselves is true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rerank_env.agents import plackett_luce
+from rerank_env.agents.observations import tensors
+from rerank_env.rewards import parse_reward, rankings
+from rerank_env.training.rollouts import Sampler
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def sampler(requests, new_policy):
+    made = Sampler(
+        new_policy().eval(), requests, "gain", metric="ndcg@3", requests_per_step=6, group_size=4, seed=0
+    )
+    yield made
+    made.close()
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_rewards_raw_metric_and_flags_are_those_of_the_sampled_rankings(sampler, requests) -> None:
+    rows = np.array([5, 0, 17, 5, 199, 44])
+    found = sampler.sample(rows, generator())
+    flat = found.rankings_BGK.reshape(24, -1)
+    slates = requests.slates.take(rows.repeat(4))
+    np.testing.assert_array_equal(found.rewards_BG.ravel(), parse_reward("gain")(flat, slates))
+    np.testing.assert_array_equal(found.raw_BG.ravel(), parse_reward("ndcg@3")(flat, slates))
+    np.testing.assert_array_equal(found.identity_BG.ravel(), rankings.is_identity(flat, slates.sizes_B))
+    assert found.valid_BG.all()
+    assert (rankings.verdicts(flat, slates.sizes_B) == rankings.Verdict.OK).all()
+
+
+def test_log_probabilities_are_those_of_the_policy_that_sampled(sampler, requests) -> None:
+    rows = np.arange(6)
+    found = sampler.sample(rows, generator())
+    observation = tensors(requests.take(rows))
+    with torch.no_grad():
+        logits = sampler.policy(observation)
+    sampled = torch.from_numpy(found.rankings_BGK)
+    expected = plackett_luce.log_prob(logits, sampled, observation.sizes_B)
+    torch.testing.assert_close(found.logprobs_BGK, expected, rtol=0, atol=1e-6)
+    entropies = plackett_luce.path_entropy(logits, sampled, observation.sizes_B)
+    torch.testing.assert_close(found.entropy_BGK, entropies, rtol=0, atol=1e-6)
+
+
+def test_the_policy_looks_at_each_request_once_whatever_the_size_of_the_group(sampler) -> None:
+    looked_at = []
+    sampler.policy.register_forward_hook(lambda module, inputs, output: looked_at.append(len(output)))
+    sampler.sample(np.arange(5), generator())
+    assert looked_at == [5]
+
+
+def test_fewer_requests_than_environments_give_the_answers_they_would_have_given_anyway(sampler, requests) -> None:
+    found = sampler.sample(np.array([3, 8]), generator())
+    assert found.rows_B.tolist() == [3, 8]
+    assert found.rewards_BG.shape == (2, 4)
+    slates = requests.slates.take(np.repeat([3, 8], 4))
+    expected = parse_reward("gain")(found.rankings_BGK.reshape(8, -1), slates)
+    np.testing.assert_array_equal(found.rewards_BG.ravel(), expected)
+
+
+def test_the_generator_alone_decides_the_answers(sampler) -> None:
+    rows = np.arange(6)
+    one, same, other = (sampler.sample(rows, generator(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.rankings_BGK, same.rankings_BGK)
+    assert (one.rankings_BGK != other.rankings_BGK).any()
+
+
+def test_groups_can_be_taken_and_joined(sampler) -> None:
+    found = sampler.sample(np.arange(6), generator())
+    even = np.arange(6) % 2 == 0
+    joined = found.take(even).joined(found.take(~even))
+    assert joined.rows_B.tolist() == [0, 2, 4, 1, 3, 5]
+    np.testing.assert_array_equal(joined.rewards_BG, found.rewards_BG[joined.rows_B])
+    assert torch.equal(joined.logprobs_BGK, found.logprobs_BGK[joined.rows_B])
+    assert len(found.take(np.zeros(6, dtype=bool))) == 0
+
+
+def test_a_group_is_dead_where_the_raw_metric_never_differs(sampler) -> None:
+    found = sampler.sample(np.arange(6), generator())
+    assert found.dead().tolist() == [len(set(group)) == 1 for group in found.raw_BG.tolist()]
