@@ -57,7 +57,9 @@ def _differences(differences: Mapping[str, Mapping[str, float]]) -> dict[str, di
 
 def main() -> None:
     settings = DemoSettings(command=COMMAND)
-    report = run(settings, DIRECTORY, on_progress=lambda name, done, steps: print(name, done, "/", steps, file=sys.stderr))
+    report = run(
+        settings, DIRECTORY, on_progress=lambda name, done, steps: print(name, done, "/", steps, file=sys.stderr)
+    )
     gain = report["paired"][report["main_metric"]]
     met = gain["low"] > 0 and report["n_test"] >= NEEDED_REQUESTS and len(report["seeds"]) >= NEEDED_SEEDS
     record(
@@ -67,7 +69,8 @@ def main() -> None:
         n=report["n_test"],
         seeds=report["seeds"],
         rows=rows_of(report),
-        goal=f"over {NEEDED_SEEDS} seeds, NDCG@10 gain over the incoming order with an interval above zero on >= {NEEDED_REQUESTS} held-out slates",
+        goal=f"over {NEEDED_SEEDS} seeds, NDCG@10 gain over the incoming order with an interval above zero "
+        f"on >= {NEEDED_REQUESTS} held-out slates",
         met=met,
     )
     print(report["verdict"])

@@ -12,7 +12,7 @@ from rerank_env import rewards as R
 def top_is_relevant(rankings_BK: np.ndarray, slates: R.Slates) -> np.ndarray:
     """1 where the first place holds something relevant, else 0; one number a request."""
     first_B = rankings_BK[:, 0]
-    return (slates.relevance_BK[np.arange(len(first_B)), first_B] > 0).astype(float)
+    return np.array(slates.relevance_BK[np.arange(len(first_B)), first_B] > 0, dtype=float)
 
 
 # Declare its range over valid answers and what an invalid answer is worth; it then composes like any other reward.

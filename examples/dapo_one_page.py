@@ -15,7 +15,11 @@ REQUESTS, GROUP, STEPS, LOW, HIGH = 64, 16, 120, 0.2, 0.28
 
 train, test = rerank_env.load("synthetic"), rerank_env.load("synthetic", split="test")
 envs = gym.make_vec(
-    "rerank_env:Rerank-v0", num_envs=REQUESTS * GROUP, vectorization_mode="vector_entry_point", data=train, reward="gain"
+    "rerank_env:Rerank-v0",
+    num_envs=REQUESTS * GROUP,
+    vectorization_mode="vector_entry_point",
+    data=train,
+    reward="gain",
 )
 envs.reset(seed=0)
 policy = ListwisePolicy.for_requests(train, generator=torch.Generator().manual_seed(0))
@@ -41,8 +45,8 @@ for step in range(1, STEPS + 1):
 
     # The clipped objective, with more room upwards than downwards, averaged over all slots of the batch.
     ratio = (plackett_luce.log_prob(policy(requests), rankings, sizes) - old).exp()
-    gain = torch.minimum(ratio * advantages[..., None], ratio.clamp(1 - LOW, 1 + HIGH) * advantages[..., None])
-    loss = -gain[alive].mean()
+    surrogate = torch.minimum(ratio * advantages[..., None], ratio.clamp(1 - LOW, 1 + HIGH) * advantages[..., None])
+    loss = -surrogate[alive].mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

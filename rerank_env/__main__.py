@@ -20,12 +20,21 @@ try:
     import rich
     import typer
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.table import Table
 except ImportError:
     sys.exit("error: the rerank command needs typer and rich; pip install 'rerank-env[cli]'")
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 data_app = typer.Typer(no_args_is_help=True, help="Fetch data sets and look at them before training.")
 app.add_typer(data_app, name="data")
 
@@ -64,7 +73,11 @@ def demo(
     print(f"Training {len(runs)} policies on {data}; logs are in {directory}.", file=sys.stderr)
     with _progress() as progress:
         tasks = {name: progress.add_task(name, total=run.config().steps) for name, run in runs.items()}
-        report = run(settings, directory, on_progress=lambda name, done, steps: progress.update(tasks[name], completed=done, total=steps))
+        report = run(
+            settings,
+            directory,
+            on_progress=lambda name, done, steps: progress.update(tasks[name], completed=done, total=steps),
+        )
     _print_table(report["metrics"], report["paired"], report["n_test"])
     rich.print(report["verdict"])
     rich.print(f"Report: {directory / 'report.html'}")
@@ -76,7 +89,9 @@ def train(
     directory: Directory,
     data: Data = "movielens-100k",
     kind: Kind = "graded",
-    reward: Annotated[str, typer.Option(help="What dapo maximises, e.g. `gain`, `gr2`, `ndcg@10.over_incoming()`.")] = "gain",
+    reward: Annotated[
+        str, typer.Option(help="What dapo maximises, e.g. `gain`, `gr2`, `ndcg@10.over_incoming()`.")
+    ] = "gain",
     seed: Annotated[int, typer.Option(min=0, help="Decides initial weights, order and sampling.")] = 0,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates (default: the method's).")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Default: the method's.")] = None,
@@ -95,7 +110,11 @@ def train(
             settings, directory, resume=not restart,
             on_step=lambda log: progress.update(task, completed=log.step, total=log.steps),
         )  # fmt: skip
-    best = "" if result.best_validation is None else f", validation {result.best_validation:.4f} at step {result.best_step}"
+    best = (
+        ""
+        if result.best_validation is None
+        else f", validation {result.best_validation:.4f} at step {result.best_step}"
+    )
     print(f"trained {result.steps} steps{best}; policy in {directory / POLICY}")
 
 
@@ -130,8 +149,9 @@ def evaluate(
         gain, row = gains[name]["ndcg@10"], rows[name]
         claim = "a gain" if gain["low"] > 0 else "no gain"
         rich.print(
-            f"{name}: NDCG@10 {gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}] over the incoming order ({claim}); "
-            f"shuffled {row['shuffled']['ndcg@10']['value']:.4f}; equal to the incoming order {row['identity_rate']:.1%}; "
+            f"{name}: NDCG@10 {gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}] over the incoming order "
+            f"({claim}); shuffled {row['shuffled']['ndcg@10']['value']:.4f}; "
+            f"equal to the incoming order {row['identity_rate']:.1%}; "
             f"valid {row['validity']:.1%}"
         )
 
@@ -176,7 +196,13 @@ def describe_data(
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Progress bars with the time to go; Ctrl-C under them is one sentence and exit code 130."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     try:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             yield progress

@@ -195,7 +195,7 @@ def _read_json(text: str) -> list[str]:
         raise _RefusedError(
             Verdict.MALFORMED, 'The answer is not a JSON object with "ranking" and at most "explanation" in it.'
         )
-    if not isinstance(answer.get("explanation", ""), str):
+    if type(answer.get("explanation", "")) is not str:
         raise _RefusedError(Verdict.MALFORMED, 'The "explanation" of the answer is not text.')
     numbers = answer["ranking"]
     if not isinstance(numbers, list) or not all(isinstance(number, _Whole) for number in numbers):

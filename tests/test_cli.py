@@ -25,7 +25,9 @@ def rerank(*arguments: str | Path, cwd: Path | None = None, **environment: str) 
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=variables)
 
 
-@pytest.mark.parametrize("command", [["--help"], ["demo", "--help"], ["train", "--help"], ["eval", "--help"], ["data", "--help"]])
+@pytest.mark.parametrize(
+    "command", [["--help"], ["demo", "--help"], ["train", "--help"], ["eval", "--help"], ["data", "--help"]]
+)
 def test_help_teaches(command: list[str]) -> None:
     ran = rerank(*command)
     assert ran.returncode == 0
@@ -78,7 +80,9 @@ def test_training_then_evaluating_prints_the_policy_beside_the_baselines(tmp_pat
     for row in ("incoming", "random", "oracle", "over the incoming order", "shuffled"):
         assert row in ran.stdout
     assert set(json.loads(output.read_text())["rows"]) >= {"incoming", "random", "oracle", str(tmp_path / "dapo")}
-    other = rerank("train", "dapo", "--data", "synthetic", "--steps", "3", "--seed", "1", "--directory", tmp_path / "dapo")
+    other = rerank(
+        "train", "dapo", "--data", "synthetic", "--steps", "3", "--seed", "1", "--directory", tmp_path / "dapo"
+    )
     assert other.returncode == 1 and "seed" in other.stderr
 
 

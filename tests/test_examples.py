@@ -18,7 +18,9 @@ def test_there_are_examples() -> None:
 def test_an_example_runs_and_prints(path: Path, tmp_path: Path) -> None:
     if "torch" in path.read_text(encoding="utf-8"):
         pytest.importorskip("torch")
-    ran = subprocess.run([sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip()
 

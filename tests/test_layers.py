@@ -14,7 +14,9 @@ def run(code: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.env", "rerank_env.agents"])
+@pytest.mark.parametrize(
+    "module", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.env", "rerank_env.agents"]
+)
 def test_importing_a_lower_layer_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     ran = run(code)
@@ -37,7 +39,9 @@ def test_a_package_imported_without_its_root_is_refused_with_the_right_name(name
     assert f"rerank_env.{name}" in ran.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("package", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.agents", "rerank_env.training"])
+@pytest.mark.parametrize(
+    "package", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.agents", "rerank_env.training"]
+)
 def test_all_is_sorted_and_importable(package: str) -> None:
     if package.endswith(("agents", "training")):
         pytest.importorskip("torch")

@@ -25,7 +25,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the source tree is not here")
     work = tmp_path_factory.mktemp("build")
     shutil.copytree(
-        ROOT, work / "tree", symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv*", "runs", "build", "*.egg-info")
+        ROOT,
+        work / "tree",
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".git", ".venv*", "runs", "build", "*.egg-info"),
     )
     command = [sys.executable, "-m", "build", "--outdir", work / "dist", work / "tree"]
     subprocess.run(command, check=True, capture_output=True, text=True)

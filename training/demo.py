@@ -79,8 +79,10 @@ def run(settings: DemoSettings, directory: Path, *, on_progress: Callable[[str, 
         row: [trained_policy(directory / f"{method}-seed{seed}") for seed in settings.seeds]
         for row, method in (("supervised", "supervised"), ("policy", "dapo"))
     }
-    each = {_seed_row(seed): policy for seed, policy in zip(settings.seeds, policies["policy"], strict=True)}
-    evaluation = evaluate(splits["test"], policies | each, seed=0)
+    each: dict[str, Policy | list[Policy]] = {
+        _seed_row(seed): policy for seed, policy in zip(settings.seeds, policies["policy"], strict=True)
+    }
+    evaluation = evaluate(splits["test"], {**policies, **each}, seed=0)
     report = _report(settings, splits, evaluation, policies["policy"][0], directory)
     report["seconds"] = {"train": trained - started, "evaluate": time.monotonic() - trained}
     (directory / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -158,8 +160,9 @@ def _report(
         "title": "A re-ranker learns in Rerank-v0",
         "command": settings.command,
         "date": date.today().isoformat(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "versions": {name: version(name) for name in ("rerank-env", "torch", "gymnasium", "numpy", "scipy")},
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("rerank-env", "torch", "gymnasium", "numpy", "scipy")},
         "data": {
             "name": splits["test"].name,
             "notes": list(splits["test"].notes),
@@ -205,13 +208,14 @@ def _difference(evaluation: Evaluation, name: str, baseline: str, metric: str) -
 def _verdict(gain: Mapping[str, float], seeds: int) -> str:
     interval = f"{gain['diff']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
     claim = "ranks better than the incoming order" if gain["low"] > 0 else "shows no gain over the incoming order"
-    return f"Over {seeds} seed{'s' * (seeds > 1)} the policy {claim}: {MAIN_METRIC.upper()} {interval} (95 % interval over users)."
+    over = f"Over {seeds} seeds" if seeds > 1 else "With one seed"
+    return f"{over} the policy {claim}: {MAIN_METRIC.upper()} {interval} (95 % interval over users)."
 
 
 def _thinned(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """At most `CURVE_POINTS` lines: block means of what every step logs, and every validation where it happened."""
     block = max(1, -(-len(lines) // CURVE_POINTS))
-    thinned = []
+    thinned: list[Mapping[str, Any]] = []
     for start in range(0, len(lines), block):
         part = lines[start : start + block]
         numbers = {key for key, value in part[-1].items() if isinstance(value, int | float) and key != "step"}

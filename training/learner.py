@@ -115,7 +115,7 @@ def apply_gradients(
     A gradient that is not finite updates nothing, weights and moments included, and returns None.
     """
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     norm = float(nn.utils.clip_grad_norm_(module.parameters(), max_norm))
     if norm != norm or norm == float("inf"):
         optimizer.zero_grad(set_to_none=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +35,16 @@ class MetricsLog:
         Raises `CheckpointError` if the disk refuses it, ValueError for NaN or infinity (a bug of the trainer).
         """
         text = json.dumps(dict(line), allow_nan=False) + "\n"
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise CheckpointError(
-                f"the log line of step {line['step']} could not be written to {self.path} ({error.strerror}); "
-                "free some space and resume the run"
-            ) from error
+        with self._refusals(f"the line of step {line['step']}"), self.path.open("a", encoding="utf-8") as file:
+            file.write(text)
 
     def sync(self) -> None:
-        """Force what was appended to the disk, so that the log never lags behind a checkpoint."""
+        """Force what was appended to the disk, so that the log never lags behind a checkpoint.
+
+        Raises `CheckpointError` if the disk refuses, as `cut_after` does.
+        """
         if self.path.exists():
-            with self.path.open("rb") as file:
+            with self._refusals("the log"), self.path.open("rb") as file:
                 os.fsync(file.fileno())
 
     def cut_after(self, step: int) -> None:
@@ -59,11 +57,21 @@ class MetricsLog:
         if len(kept) == len(lines) and not torn:
             return
         temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        with self._refusals(f"the log up to step {step}"):
+            with temporary.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in kept)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+
+    @contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CheckpointError(
+                f"{what} could not be written to {self.path} ({error.strerror}); free some space and resume the run"
+            ) from error
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -124,7 +124,6 @@ class _Run:
         self.store.remove_after(step if latest is not None else -1)
         self.log.cut_after(step)
         if latest is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
             self._validate(0)
             self._save(self._snapshot(0))
         elif self.best is not None and self.best.step not in self.store.steps("best"):

@@ -21,7 +21,11 @@ LABELS = {
     "policy": "policy (DAPO)",
 }
 
-PANELS = (("reward", "training reward"), ("validation", "validation NDCG@10"), ("identity_rate", "answers equal to the incoming order"))
+PANELS = (
+    ("reward", "training reward"),
+    ("validation", "validation NDCG@10"),
+    ("identity_rate", "answers equal to the incoming order"),
+)
 """Which logged values are drawn, with their titles; a step that logs none is skipped."""
 
 

@@ -20,7 +20,6 @@ from rerank_env.rewards.errors import UnknownNameError
 __all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Requests", "load"]
 
 
-
 def _movielens_100k(*, split: str, kind: str, slate_size: int = 10, history: int = 30) -> Requests:
     build = graded_slates if kind == "graded" else next_item_lists
     return build(movielens.read(), split=split, name="MovieLens-100K", slate_size=slate_size, history=history)

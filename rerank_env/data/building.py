@@ -68,7 +68,9 @@ def next_item_lists(log: Interactions, *, split: str, name: str, slate_size: int
     """
     windows, statistics, catalog, rng = _prepared(log, slate_size, history)
     if log.item_count < slate_size:
-        raise InputError(f"slate_size is {slate_size} but the catalogue has {log.item_count} items; choose a smaller one")
+        raise InputError(
+            f"slate_size is {slate_size} but the catalogue has {log.item_count} items; choose a smaller one"
+        )
     chosen = windows.of(split)
     targets_BK = windows.rows(chosen)
     firsts = np.repeat(windows.first_W[chosen], slate_size)
@@ -105,8 +107,8 @@ def next_item_lists(log: Interactions, *, split: str, name: str, slate_size: int
         sizes_B=np.full(len(candidates_BK), slate_size, dtype=np.int64),
         name=f"{name}, {split}: next item among {slate_size}",
         notes=(
-            f"{int((~listed).sum())} of {len(listed)} requests left out: target not in the first stage's top {slate_size} "
-            f"(recall@{slate_size} {listed.mean():.3f})",
+            f"{int((~listed).sum())} of {len(listed)} requests left out: target not in the first stage's top "
+            f"{slate_size} (recall@{slate_size} {listed.mean():.3f})",
             "incoming order: popularity in the training ratings",
         ),
     )
@@ -123,9 +125,7 @@ def _prepared(
     return windows, statistics, catalog_of(log, seen_N, statistics), np.random.default_rng(0)
 
 
-def _histories(
-    log: Interactions, firsts_B: IntArray, ends_B: IntArray, length: int
-) -> tuple[IntArray, Float32Array]:
+def _histories(log: Interactions, firsts_B: IntArray, ends_B: IntArray, length: int) -> tuple[IntArray, Float32Array]:
     """The last `length` interactions in rows `firsts_B[b] : ends_B[b]`, oldest first, tail padded."""
     begins_B = np.maximum(firsts_B, ends_B - length)
     rows_BH = begins_B[:, None] + np.arange(length)

@@ -55,7 +55,8 @@ def describe(requests: Requests, *, seed: int = 0) -> dict[str, float | int | st
     warnings = []
     if incoming_B.mean() > HIGH_IDENTITY_NDCG:
         warnings.append(
-            f"the incoming order is nearly ideal (NDCG@10 {incoming_B.mean():.3f}): a policy trained here learns to copy it"
+            f"the incoming order is nearly ideal (NDCG@10 {incoming_B.mean():.3f}): a policy trained here learns to "
+            "copy it"
         )
     if incoming_B.mean() <= chance:
         warnings.append("the incoming order is no better than a random one: its scores may be wrong or reversed")

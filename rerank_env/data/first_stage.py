@@ -40,7 +40,7 @@ class ItemStatistics:
         own_deviation = (log.ratings_N - mean) * own_count
         return cls(
             mean=mean,
-            deviation_I=np.bincount(log.items_N, weights=own_deviation, minlength=log.item_count),
+            deviation_I=np.bincount(log.items_N, weights=own_deviation, minlength=log.item_count).astype(np.float64),
             count_I=log.counts_I(seen_N),
             own_deviation_N=own_deviation,
             own_count_N=own_count,

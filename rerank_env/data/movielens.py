@@ -55,8 +55,8 @@ def read(folder: Path | None = None, *, seed: int = 0) -> Interactions:
             times.append(float(time))
         except (KeyError, ValueError) as error:
             raise DataError(
-                f"{folder / 'ml-100k.inter'} line {line} reads {(user, film, rating, time)}, not a user, a listed film, "
-                "a rating and a time; fetch the file again"
+                f"{folder / 'ml-100k.inter'} line {line} reads {(user, film, rating, time)}, not a user, a listed "
+                "film, a rating and a time; fetch the file again"
             ) from error
         who.append(users.setdefault(user, len(users)))
     return Interactions.arranged(
@@ -82,12 +82,13 @@ def _table(path: Path, header: tuple[str, ...]) -> list[list[str]]:
         raise DataError(f"{path} line 1 is {lines[0][:80]!r}, not the header {header}; fetch the file again")
     if lines[-1] != "":
         raise DataError(
-            f"{path} line {len(lines)} is torn: {lines[-1][:80]!r} has no line end; delete the file's folder and fetch it again"
+            f"{path} line {len(lines)} is torn: {lines[-1][:80]!r} has no line end; delete its folder and "
+            "fetch it again"
         )
     rows = [line.split("\t") for line in lines[1:-1]]
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
             raise DataError(
-                f"{path} line {number} has {len(row)} fields, not {len(header)}; delete the file's folder and fetch it again"
+                f"{path} line {number} has {len(row)} fields, not {len(header)}; delete its folder and fetch it again"
             )
     return rows

@@ -50,12 +50,12 @@ class Catalog:
             )
         if self.popularity_I.shape != (items,):
             raise DataError(
-                f"popularity has shape {self.popularity_I.shape} but the catalogue has {items} items; give one count an item"
+                f"popularity has shape {self.popularity_I.shape} but the catalogue has {items} items; give one count "
+                "an item"
             )
         if not np.isfinite(self.features_IF).all():
-            raise DataError(
-                f"features of item {int(np.argwhere(~np.isfinite(self.features_IF))[0, 0])} are not finite; fill the gaps before building a catalogue"
-            )
+            item = int(np.argwhere(~np.isfinite(self.features_IF))[0, 0])
+            raise DataError(f"features of item {item} are not finite; fill the gaps before building a catalogue")
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -69,7 +69,8 @@ class Requests:
     `feedback_BH` float32, what the user thought of each (a rating, a click), 0 where padded; `candidates_BK` item
     numbers in the order the earlier stage left them, tail padded with -1; `scores_BK` float32, that stage's score of
     each candidate, 0 where padded; `relevance_BK` float64 >= 0, the gain of each candidate (what a reward may see and
-    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says what the rows are and `notes` how they came to be (what was left out and why), for reports.
+    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says
+    what the rows are and `notes` how they came to be (what was left out and why), for reports.
 
     Item numbers carry no meaning: loaders permute them with a fixed seed.
     Raises `DataError` or `SlateError`, naming the row, where the arrays disagree.
@@ -132,7 +133,8 @@ class Requests:
         rows = np.flatnonzero((ordered_BK[:, 1:] == ordered_BK[:, :-1]).any(axis=1))
         if len(rows):
             raise DataError(
-                f"request {int(rows[0])} lists the same candidate twice; keep the first of each before building requests"
+                f"request {int(rows[0])} lists the same candidate twice; keep the first of each before building "
+                "requests"
             )
 
     def __len__(self) -> int:
@@ -146,6 +148,8 @@ class Requests:
     def take(self, rows_B: npt.ArrayLike) -> Requests:
         """The requests at `rows_B` (any integer or boolean index), in that order; rows may repeat."""
         rows = np.asarray(rows_B)
+        if not rows.size:
+            rows = rows.astype(np.int64)  # an empty list has no type of its own
         fields = ("users_B", "history_BH", "feedback_BH", "candidates_BK", "scores_BK", "relevance_BK", "sizes_B")
         return replace(self, **{field: getattr(self, field)[rows] for field in fields})
 
@@ -156,16 +160,16 @@ class Requests:
         read through `rankings_BK`, is an answer to the old one.
         """
         order = np.where(rankings_BK >= 0, rankings_BK, np.arange(rankings_BK.shape[1]))
-
-        def moved(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-            return np.take_along_axis(values, order, axis=1)
-
         return replace(
             self,
-            candidates_BK=moved(self.candidates_BK),
-            scores_BK=moved(self.scores_BK),
-            relevance_BK=moved(self.relevance_BK),
+            candidates_BK=np.take_along_axis(self.candidates_BK, order, axis=1),
+            scores_BK=np.take_along_axis(self.scores_BK, order, axis=1),
+            relevance_BK=np.take_along_axis(self.relevance_BK, order, axis=1),
         )
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Requests:
+        """Itself: requests are never written to, and environments are copied with what they were made from."""
+        return self
 
     def observation(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """What a policy may look at, as the environment's observation with a leading axis of requests.

@@ -76,6 +76,7 @@ def user_windows(log: Interactions, *, size: int) -> Windows:
         splits.append(np.repeat([0, 1, 2], [count - validation - test, validation, test]))
     if not starts:
         raise InputError(
-            f"slate_size is {size} but none of the {len(users)} users has {size + MIN_HISTORY} interactions; choose a smaller one"
+            f"slate_size is {size} but none of the {len(users)} users has {size + MIN_HISTORY} interactions; choose "
+            "a smaller one"
         )
     return Windows(np.concatenate(starts), np.concatenate(firsts), np.concatenate(splits), size)

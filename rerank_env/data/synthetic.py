@@ -39,7 +39,8 @@ def synthetic(
     `requests` is the size of the training split; validation has a quarter, test half of it, and no user is in two.
     Slates hold `slate_size` candidates, or from `min_slate_size` to `slate_size` at random where that is given.
     Kind `graded`: gain 0 for a liking up to `LIKED`, 1 above it, 2 above `LOVED` (about 59, 23 and 18 % of candidates);
-    at least one candidate is relevant and one is not. Kind `next_item`: the one candidate the user likes best has gain 1.
+    at least one candidate is relevant and one is not. Kind `next_item`: the one candidate the user likes best has
+    gain 1.
     Raises `InputError` for sizes that cannot be built.
     """
     if split not in SPLITS:
@@ -47,11 +48,13 @@ def synthetic(
     smallest = slate_size if min_slate_size is None else min_slate_size
     if not 2 <= smallest <= slate_size <= ITEMS // 2:
         raise InputError(
-            f"slates from {smallest} to {slate_size} candidates cannot be drawn; choose 2 <= min_slate_size <= slate_size <= {ITEMS // 2}"
+            f"slates from {smallest} to {slate_size} candidates cannot be drawn; choose 2 <= min_slate_size "
+            f"<= slate_size <= {ITEMS // 2}"
         )
     if requests < 4 or not 1 <= history <= ITEMS // 2:
         raise InputError(
-            f"{requests} requests with a history of {history} cannot be drawn; choose requests >= 4 and 1 <= history <= {ITEMS // 2}"
+            f"{requests} requests with a history of {history} cannot be drawn; choose requests >= 4 and "
+            f"1 <= history <= {ITEMS // 2}"
         )
     world = np.random.default_rng([seed, 0])
     traits_IT = world.normal(size=(ITEMS, TASTES)) / np.sqrt(TASTES)
@@ -92,7 +95,7 @@ def synthetic(
 
 
 def _relevance(liked_BK: FloatArray, real_BK: npt.NDArray[np.bool_], kind: str) -> FloatArray:
-    best_BK = liked_BK == liked_BK.max(axis=1, keepdims=True)
+    best_BK: npt.NDArray[np.bool_] = liked_BK == liked_BK.max(axis=1, keepdims=True)
     if kind == "next_item":
         return best_BK.astype(np.float64)
     if kind != "graded":
@@ -106,7 +109,9 @@ def _relevance(liked_BK: FloatArray, real_BK: npt.NDArray[np.bool_], kind: str) 
 
 def _text(number: int, traits: FloatArray) -> str:
     strongest = np.argsort(-np.abs(traits))[:2]
-    return f"Item {_letters(number)}, " + ", ".join(f"trait {t} {'high' if traits[t] > 0 else 'low'}" for t in strongest)
+    return f"Item {_letters(number)}, " + ", ".join(
+        f"trait {t} {'high' if traits[t] > 0 else 'low'}" for t in strongest
+    )
 
 
 def _letters(number: int) -> str:

@@ -14,7 +14,8 @@ from rerank_env.rewards.errors import DataError, FetchError, RerankError
 from rerank_env.rewards.metrics import ndcg
 from rerank_env.rewards.rankings import identity_rankings
 
-FILMS = "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n7\tUp\t2009\tDrama Comedy\n9\tOld\tunkonwn\tDrama\n"
+FILMS = "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+FILMS += "7\tUp\t2009\tDrama Comedy\n9\tOld\tunkonwn\tDrama\n"
 RATINGS = "user_id:token\titem_id:token\trating:float\ttimestamp:float\nu1\t7\t4\t10\nu1\t9\t2\t11\nu2\t9\t5\t3\n"
 
 

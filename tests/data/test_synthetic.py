@@ -71,7 +71,9 @@ def test_unknown_names_are_answered_with_the_nearest_one() -> None:
         load("synthetic", slate_sise=4)
 
 
-@pytest.mark.parametrize("options", [{"slate_size": 1}, {"slate_size": 0}, {"min_slate_size": 11}, {"requests": 0}, {"history": 0}])
+@pytest.mark.parametrize(
+    "options", [{"slate_size": 1}, {"slate_size": 0}, {"min_slate_size": 11}, {"requests": 0}, {"history": 0}]
+)
 def test_sizes_that_cannot_be_drawn_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(InputError, match="choose"):
         load("synthetic", **options)

@@ -38,7 +38,7 @@ def test_ndcg_with_one_relevant_item_is_the_papers():
     # one positive: 1[r <= k] / log2(r + 1), ideal DCG = 1
     batch = Slates.of([[1] + [0] * 9])
     for place in range(10):
-        ranking = [j for j in range(1, 10)]
+        ranking = list(range(1, 10))
         ranking.insert(place, 0)
         expected = 1 / math.log2(place + 2) if place < 5 else 0.0
         assert metrics.ndcg([ranking], batch, k=5).tolist() == [pytest.approx(expected, abs=1e-15)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.training.advantages import dead_groups, group_relative
+
+SETTINGS = settings(max_examples=40, deadline=None)
 
 REWARDS = hnp.arrays(
     np.float64,
@@ -49,6 +51,7 @@ def test_a_group_of_one_has_no_baseline_and_gets_zero() -> None:
     np.testing.assert_array_equal(group_relative([[3.0], [-1.0]]), [[0.0], [0.0]])
 
 
+@SETTINGS
 @given(REWARDS, st.sampled_from(["std", "none"]), st.randoms(use_true_random=False))
 def test_advantages_do_not_depend_on_the_order_of_groups_or_of_answers(rewards, scale, random) -> None:
     groups, answers = rewards.shape
@@ -60,6 +63,7 @@ def test_advantages_do_not_depend_on_the_order_of_groups_or_of_answers(rewards, 
     )
 
 
+@SETTINGS
 @given(REWARDS, st.sampled_from(["std", "none"]))
 def test_advantages_sum_to_zero_and_keep_the_order_of_the_rewards(rewards, scale) -> None:
     advantages = group_relative(rewards, scale=scale)
@@ -68,6 +72,7 @@ def test_advantages_sum_to_zero_and_keep_the_order_of_the_rewards(rewards, scale
     assert (gaps >= 0).all()
 
 
+@SETTINGS
 @given(REWARDS, st.floats(0.125, 8), st.integers(-4, 4))
 def test_scaled_advantages_do_not_depend_on_the_unit_or_the_zero_of_the_reward(rewards, unit, zero) -> None:
     np.testing.assert_allclose(group_relative(unit * rewards + zero), group_relative(rewards), atol=1e-9)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.bootstrap import Interval, cluster_bootstrap
+
+SETTINGS = settings(max_examples=40, deadline=None)
 
 
 def made_up(seed: int, users: int = 40, rows: int = 200) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +84,7 @@ def test_with_one_user_the_interval_is_a_point() -> None:
     assert found == Interval(2.0, 2.0, 2.0)
 
 
+@SETTINGS
 @given(st.integers(0, 10_000))
 def test_the_difference_of_a_column_with_itself_is_exactly_zero(seed) -> None:
     values_BC, users_B = made_up(seed, rows=50)

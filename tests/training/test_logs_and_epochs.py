@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError, UnknownNameError
 from rerank_env.training import settings
 from rerank_env.training.epochs import RequestEpochs
 from rerank_env.training.logs import MetricsLog, read_log
+
+SETTINGS = hypothesis_settings(max_examples=40, deadline=None)
 
 
 def written(path: Path, steps: int) -> MetricsLog:
@@ -75,6 +78,7 @@ def test_nan_never_reaches_the_log(tmp_path: Path) -> None:
         MetricsLog(tmp_path / "metrics.jsonl").append({"step": 1, "loss": float("nan")})
 
 
+@SETTINGS
 @given(st.integers(1, 12), st.lists(st.integers(0, 9), max_size=8), st.integers(0, 9999))
 def test_every_request_is_visited_once_before_any_is_visited_again(requests, draws, seed) -> None:
     epochs = RequestEpochs(requests, seed)
@@ -83,6 +87,7 @@ def test_every_request_is_visited_once_before_any_is_visited_again(requests, dra
         assert sorted(rows[start : start + requests]) == list(range(requests))
 
 
+@SETTINGS
 @given(st.integers(1, 12), st.lists(st.integers(0, 9), max_size=6), st.integers(0, 9999))
 def test_the_order_goes_on_from_a_state_that_went_through_json(requests, draws, seed) -> None:
     epochs = RequestEpochs(requests, seed)

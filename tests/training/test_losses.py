@@ -7,12 +7,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rerank_env.agents.plackett_luce import log_prob
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.losses import clipped_surrogate, listwise_cross_entropy, reward_slots
+
+SETTINGS = settings(max_examples=40, deadline=None)
 
 pytestmark = pytest.mark.torch
 
@@ -49,6 +51,7 @@ def test_long_answers_weigh_by_their_slots_and_not_each_answer_alike() -> None:
     assert clipped.slots == 4
 
 
+@SETTINGS
 @given(st.integers(0, 2**31 - 1))
 def test_masked_groups_leave_loss_and_gradient_unchanged(seed) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def sampler(requests, new_policy):
-    made = Sampler(
-        new_policy().eval(), requests, "gain", metric="ndcg@3", requests_per_step=6, group_size=4, seed=0
-    )
+    made = Sampler(new_policy().eval(), requests, "gain", metric="ndcg@3", requests_per_step=6, group_size=4, seed=0)
     yield made
     made.close()
 

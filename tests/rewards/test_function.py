@@ -1,0 +1,114 @@
+"""A plain function as a reward: five lines for the user, and every fault attributed by name and row."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rerank_env.rewards import FunctionReward, Ndcg, Slates, parse_reward, rankings, register_reward
+from rerank_env.rewards.errors import InputError, RewardError
+from rerank_env.rewards.testing import rankings_of, slates
+
+BATCH = Slates.of([[0, 3], [0, 0, 2]])
+
+
+def first_gain(rankings_BK, slates):
+    """The gain of the candidate shown first, as a share of 100."""
+    return slates.relevance_BK[np.arange(len(slates)), rankings_BK[:, 0]] / 100
+
+
+REWARD = FunctionReward(first_gain, "first_gain", low=0.0, high=1.0, invalid=-0.5)
+
+
+def faulty(result):
+    """A reward whose function returns `result`, or raises it."""
+
+    def function(rankings_BK, slates):
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return FunctionReward(function, "faulty", low=0.0, high=1.0, invalid=0.0)
+
+
+def test_a_function_scores_and_invalid_answers_earn_what_is_declared():
+    assert REWARD([[1, 0, -1], [2, 0, 1]], BATCH).tolist() == [0.03, 0.02]
+    assert REWARD([[1, 1, -1], [2, 0, 1]], BATCH).tolist() == [-0.5, 0.02]
+
+
+def test_a_function_sees_valid_padded_rankings_only():
+    seen = []
+
+    def spy(rankings_BK, slates):
+        seen.append(rankings_BK.tolist())
+        return np.zeros(len(slates))
+
+    FunctionReward(spy, "spy", low=0, high=0, invalid=-1)([[9, 9, 9], [2, 0, 1]], BATCH)
+    assert seen == [[[0, 1, -1], [2, 0, 1]]]
+
+
+def test_a_function_composes_like_any_reward():
+    reward = 0.5 * REWARD.over_incoming() + Ndcg()
+    assert str(reward) == "0.5*first_gain.over_incoming() + ndcg"
+    # row 1: first gain 2 against 0 incoming: 0.5 * 0.02, and the ideal order
+    assert reward([[0, 1, -1], [2, 0, 1]], BATCH)[1] == pytest.approx(0.01 + 1)
+    register_reward("first_gain", REWARD)
+    assert parse_reward(str(reward)) == reward
+    assert pickle.loads(pickle.dumps(reward)) == reward
+
+
+@given(st.data())
+def test_echoing_earns_exactly_nothing_even_if_a_function_depends_on_the_batch(data):
+    batch = data.draw(slates())
+    centred = FunctionReward(lambda r, s: first_gain(r, s) - first_gain(r, s).mean(), "c", low=-1, high=1, invalid=-1)
+    assert not centred.rowwise
+    assert not (centred + Ndcg()).over_incoming().rowwise
+    echo = rankings.identity_rankings(batch.sizes_B, batch.width)
+    assert (centred.over_incoming()(echo, batch) == 0).all()
+    batch.take([0])  # a larger family must not change that
+    assert (centred.over_incoming()(echo[:1], batch.take([0])) == 0).all()
+    assert centred(data.draw(rankings_of(batch)), batch).shape == (len(batch),)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (ZeroDivisionError("division by zero"), "reward faulty raised ZeroDivisionError: division by zero"),
+        ([0.0], r"reward faulty returned shape \(1,\) for 2 requests"),
+        (0.5, r"reward faulty returned shape \(\) for 2 requests"),
+        ([[0.0], [0.0]], r"reward faulty returned shape \(2, 1\) for 2 requests"),
+        ([0.0, np.nan], "reward faulty returned nan for row 1"),
+        ([-np.inf, 0.0], "reward faulty returned -inf for row 0"),
+        ([None, 0.0], "reward faulty returned dtype object"),
+        (["0.5", "0.5"], "reward faulty returned dtype <U3"),
+        ([1j, 0j], "reward faulty returned dtype complex128"),
+        ([[0.0], [0.0, 1.0]], "reward faulty raised ValueError"),
+    ],
+)
+def test_a_fault_of_the_function_names_reward_and_row(result, message):
+    with pytest.raises(RewardError, match=message) as caught:
+        faulty(result)([[0, 1, -1], [0, 1, 2]], BATCH)
+    assert isinstance(result, Exception) == (caught.value.__cause__ is result)
+
+
+@pytest.mark.parametrize("result", [[0, 1], [True, False], np.zeros(2, dtype=np.float32)])
+def test_any_real_numbers_will_do(result):
+    assert faulty(result)([[0, 1, -1], [0, 1, 2]], BATCH).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"function": 3}, "3 is no function"),
+        ({"name": "two words"}, "cannot name a reward"),
+        ({"low": 2.0}, "low 2.0 above high 1.0"),
+        ({"high": float("inf")}, "high of f is inf"),
+        ({"invalid": None}, "invalid of f is None"),
+    ],
+)
+def test_a_useless_declaration_is_refused(change, message):
+    fields = {"function": first_gain, "name": "f", "low": 0.0, "high": 1.0, "invalid": 0.0} | change
+    with pytest.raises(InputError, match=message):
+        FunctionReward(**fields)

@@ -1,0 +1,157 @@
+"""The four presets against the published tables, and the leaks that the literal ones are known for."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rerank_env.rewards import (
+    Auc,
+    Improved,
+    KeptFirst,
+    Mrr,
+    Ndcg,
+    RankPromotion,
+    Slates,
+    ValidFormat,
+    Verdict,
+    gain,
+    gr2,
+    gr2_industrial,
+    naive,
+)
+from rerank_env.rewards.errors import InputError, UnknownNameError
+
+
+def moved(pre, out, size=10):
+    """One relevant item brought from place `pre` to place `out`, both from 1: the slate and the ranking."""
+    gains = [0.0] * size
+    gains[pre - 1] = 1.0
+    ranking = [j for j in range(size) if j != pre - 1]
+    ranking.insert(out - 1, pre - 1)
+    return gains, ranking
+
+
+GRID = [(pre, out) for pre in range(1, 11) for out in range(1, 11)]
+GRID_SLATES = Slates.of([moved(pre, out)[0] for pre, out in GRID])
+GRID_RANKINGS = [moved(pre, out)[1] for pre, out in GRID]
+
+
+def test_gr2_is_the_published_table():
+    # K = 10, alpha = 0.2: promoted by j: 0.1 j + 0.2; kept at rank 1: 0.2; unchanged below: 0; demoted by j: -0.1 j
+    scores = gr2()(GRID_RANKINGS, GRID_SLATES)
+    for (pre, out), score in zip(GRID, scores, strict=True):
+        if out < pre:
+            expected = 0.1 * (pre - out) + 0.2
+        elif out == pre:
+            expected = 0.2 if pre == 1 else 0.0
+        else:
+            expected = -0.1 * (out - pre)
+        assert score == pytest.approx(expected, abs=1e-12), (pre, out)
+
+
+def test_gr2_puts_an_invalid_answer_below_the_worst_valid_one():
+    assert gr2()(GRID_RANKINGS, GRID_SLATES).min() == pytest.approx(-0.9)
+    for verdict in (Verdict.MALFORMED, Verdict.OVERLONG, Verdict.DUPLICATE):
+        assert (gr2()(GRID_RANKINGS, GRID_SLATES, verdicts_B=[verdict] * 100) == -1).all()
+
+
+def test_gr2_is_written_with_the_algebra():
+    assert gr2() == RankPromotion() + 0.2 * ValidFormat().when(Improved() | KeptFirst())
+    assert str(gr2(alpha=0.5)) == "rank_promotion + 0.5*valid_format.when(improved | kept_first)"
+
+
+def test_gr2_pays_a_random_shuffle_where_the_incoming_order_says_nothing():
+    # pre and out uniform on 1..10: promotions average out; the bonus pays out < pre (45 of 100) and both 1 (1 of 100)
+    assert gr2()(GRID_RANKINGS, GRID_SLATES).mean() == pytest.approx(0.2 * 46 / 100)
+
+
+def test_gr2_pays_echoing_on_requests_whose_best_item_was_first():
+    echoes = [index for index, (pre, out) in enumerate(GRID) if pre == out]
+    scores = gr2()(np.array(GRID_RANKINGS)[echoes], GRID_SLATES.take(echoes))
+    assert scores.tolist() == [0.2] + [0.0] * 9
+
+
+def test_the_literal_exemption_pays_for_demoting_the_best_item():
+    literal = gr2(exemption="literal")
+    by_case = dict(zip(GRID, literal(GRID_RANKINGS, GRID_SLATES), strict=True))
+    assert by_case[1, 2] == pytest.approx(0.1)  # -0.1 + 0.2
+    assert by_case[1, 3] == pytest.approx(0.0)  # -0.2 + 0.2
+    assert by_case[2, 3] == pytest.approx(-0.1)
+    # the bonus pays out < pre (45 of 100) and pre = 1 (10 of 100)
+    assert np.mean(list(by_case.values())) == pytest.approx(0.2 * 55 / 100)
+    with pytest.raises(UnknownNameError, match="did you mean 'literal'"):
+        gr2(exemption="literaly")
+
+
+def test_naive_pays_echoing_everywhere():
+    scores = dict(zip(GRID, naive()(GRID_RANKINGS, GRID_SLATES), strict=True))
+    for (pre, out), score in scores.items():
+        assert score == pytest.approx((pre - out) / 10 + 0.2)
+    assert {scores[place, place] for place in range(1, 11)} == {0.2}
+    assert naive()([[0, 0]], Slates.of([[0, 1]])).tolist() == [-1.0]
+
+
+def test_the_identity_check_of_the_industrial_reward():
+    # relevant 0 and 3 of four: AUC of the incoming order: 0 beats 1 and 2, 3 beats none: 2 of 4 pairs
+    batch = Slates.of([[1, 0, 0, 1]] * 4 + [[1, 1, 0, 0]])
+    answers = [[0, 1, 2, 3], [0, 1, 3, 2], [0, 3, 1, 2], [1, 2, 0, 3], [0, 1, 2, 3]]
+    # identity: alpha alone.  one swap: 3 of 4 pairs.  ideal: all pairs.  worse than incoming: no pair, alpha alone is
+    # paid all the same.  identity of an ideal order: 1 + alpha
+    expected = [0.2, 0.75 + 0.2, 1.2, 0.0 + 0.2, 1.2]
+    assert gr2_industrial()(answers, batch) == pytest.approx(expected)
+
+
+def test_one_swap_escapes_the_identity_check_even_when_it_is_worse():
+    # one relevant item of six at place 2: AUC 4/5; at place 3: 3/5
+    batch = Slates.of([[0, 1, 0, 0, 0, 0]] * 2)
+    echo, worse = gr2_industrial()([[0, 1, 2, 3, 4, 5], [0, 2, 1, 3, 4, 5]], batch)
+    assert (echo, worse) == pytest.approx((0.2, 0.6 + 0.2))
+    # ours tells them apart the right way round
+    echo, worse = gain(Auc())([[0, 1, 2, 3, 4, 5], [0, 2, 1, 3, 4, 5]], batch)
+    assert (echo, worse) == pytest.approx((0.0, -0.2))
+
+
+def test_an_invalid_answer_earns_nothing_under_the_industrial_reward():
+    assert gr2_industrial()([[1, 1]], Slates.of([[0, 1]])).tolist() == [0.0]
+    assert gr2_industrial().low == pytest.approx(0.2)
+
+
+def test_the_industrial_reward_for_graded_labels():
+    # gains 2^2 - 1 = 3 and 2^1 - 1 = 1; answer shows 1 then 2: (1 + 3/1.584963) / (3 + 1/1.584963) = 0.796708
+    reward = gr2_industrial(quality=Ndcg(gains="exp2"), alpha=0.1)
+    batch = Slates.of([[2, 1, 0], [1, 2, 0], [2, 1, 0]])
+    scores = reward([[1, 0, 2], [0, 1, 2], [0, 1, 2]], batch)
+    assert scores == pytest.approx([0.796708 + 0.1, 0.1, 1.1], abs=1e-6)
+
+
+def test_gain_is_the_difference_to_the_incoming_order():
+    # one relevant item at place 3 of three: NDCG 1/log2(4) = 0.5; at place 2: 1/log2(3) = 0.630930; at place 1: 1
+    batch = Slates.of([[0, 0, 1]] * 4)
+    scores = gain()([[0, 1, 2], [0, 2, 1], [2, 0, 1], [0, 0, 1]], batch)
+    assert scores == pytest.approx([0.0, 0.130930, 0.5, -1.1], abs=1e-6)
+    assert scores[0] == 0.0
+    assert (gain().low, gain().high, gain().invalid) == (-1.0, 1.0, -1.1)
+
+
+def test_gain_punishes_touching_an_ideal_order():
+    scores = gain()([[0, 1, 2], [1, 0, 2]], Slates.of([[2, 1, 0]] * 2))
+    assert scores[0] == 0.0
+    assert scores[1] < 0
+
+
+def test_gain_pays_random_shuffling_nothing_where_the_incoming_order_says_nothing():
+    orders = list(itertools.permutations(range(4)))
+    slates = Slates.of([[(3.0, 1.0, 0.0, 0.0)[j] for j in order] for order in orders for _ in orders])
+    answers = [answer for _ in orders for answer in orders]
+    assert gain()(answers, slates).mean() == pytest.approx(0.0, abs=1e-15)
+
+
+def test_presets_take_parameters_and_check_them():
+    assert naive(alpha=0.7) == RankPromotion() + 0.7 * ValidFormat()
+    assert gain(quality=Mrr()) == gain(Mrr())
+    for preset in (gain, gr2_industrial):
+        with pytest.raises(InputError, match="quality is 'mrr'; expected a reward"):
+            preset(quality="mrr")
+    with pytest.raises(InputError, match="expected a number"):
+        gr2(alpha=None)
