@@ -1,4 +1,4 @@
-"""Write the tables in docs/results.md from docs/results/*.json, so that no figure is typed by hand.
+"""Write the tables in docs/results.md and README.md from docs/results/*.json, so that no figure is typed by hand.
 
 Run: python benchmarks/tables.py            (`--check` changes nothing and fails where a table is out of date)
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "results.md"
+PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md")
 MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+): (?P<metrics>[^>]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -60,15 +60,16 @@ def renewed(page: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the tables in docs/results.md from docs/results/*.json.")
+    parser = argparse.ArgumentParser(description="Write the tables in the documents from docs/results/*.json.")
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a table is out of date")
     check = parser.parse_args().check
-    page = PAGE.read_text(encoding="utf-8")
-    new = renewed(page)
-    if check and new != page:
-        sys.exit("docs/results.md is out of date; run python benchmarks/tables.py")
-    if not check:
-        PAGE.write_text(new, encoding="utf-8")
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        new = renewed(page)
+        if check and new != page:
+            sys.exit(f"{path.relative_to(ROOT)} is out of date; run python benchmarks/tables.py")
+        if not check:
+            path.write_text(new, encoding="utf-8")
 
 
 if __name__ == "__main__":

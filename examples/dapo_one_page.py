@@ -21,10 +21,9 @@ envs = gym.make_vec(
     data=train,
     reward="gain",
 )
-envs.reset(seed=0)
 policy = ListwisePolicy.for_requests(train, generator=torch.Generator().manual_seed(0))
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
+generator, rng = torch.Generator().manual_seed(1), np.random.default_rng(0)
 
 for step in range(1, STEPS + 1):
     # A group of answers to each request, sampled from the exact law over permutations and scored by the environment.

@@ -19,6 +19,9 @@ from rerank_env.rewards.slates import BoolArray, FloatArray, IntArray, Slates
 if TYPE_CHECKING:
     from rerank_env.rewards.reward import Condition, Reward
 
+OK = int(Verdict.OK)
+"""Comparing an array with an enumeration member takes five times as long as with a number."""
+
 
 @dataclass(frozen=True, eq=False)
 class Answers:
@@ -54,14 +57,14 @@ def answers_of(
     `RankingError` where rankings or verdicts have another shape than the slates need.
     """
     rankings = checked_rankings(rankings_BK, slates)
-    valid_B: BoolArray = verdicts_unchecked(rankings, slates.sizes_B) == Verdict.OK
+    valid_B: BoolArray = verdicts_unchecked(rankings, slates.sizes_B) == OK
     if verdicts_B is not None:
         given = np.asarray(verdicts_B)
         if given.shape != valid_B.shape:
             raise RankingError(
                 f"verdicts have shape {given.shape} but there are {len(valid_B)} rankings; give one verdict a ranking"
             )
-        valid_B &= given == Verdict.OK
+        valid_B &= given == OK
     if not (slates.is_full and valid_B.all()):
         rankings = np.where(slates.mask_BK & valid_B[:, None], rankings, np.arange(slates.width))
     return Answers(rankings, slates), valid_B

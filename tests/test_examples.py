@@ -1,5 +1,6 @@
 """Every example runs as a user would run it, and stays short enough to read."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,3 +29,33 @@ def test_an_example_runs_and_prints(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_fits_on_one_page(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.mark.slow
+def test_the_code_in_the_readme_runs_and_shows_what_it_says(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("rank_promotion + 0.2*valid_format.when(improved | kept_first)\n")
+    assert len(block.splitlines()) <= 24
+
+
+def test_the_file_tree_in_the_readme_names_files_that_exist() -> None:
+    text = README.read_text(encoding="utf-8")
+    tree = re.findall(r"```\n(rewards/ .*?)```", text, re.DOTALL)[0]
+    folder, missing, named = "", [], set()
+    for line in tree.splitlines():
+        if not line.startswith(" "):
+            folder = line.split("/")[0]
+            continue
+        for name in re.findall(r"\b[\w]+\.py\b", line.split("   ")[0] + "   " + " ".join(line.split()[:4])):
+            named.add(f"{folder}/{name}")
+            if not (README.parent / folder / name).exists():
+                missing.append(f"{folder}/{name}")
+    assert not missing
+    assert len(named) > 25

@@ -36,18 +36,19 @@ def test_making_and_stepping_an_environment_loads_nothing_heavy() -> None:
 def test_a_package_imported_without_its_root_is_refused_with_the_right_name(name: str) -> None:
     ran = run(f"import {name}", cwd=ROOT)
     assert ran.returncode != 0
-    assert f"rerank_env.{name}" in ran.stderr.strip().splitlines()[-1]
+    said = ran.stderr.strip().splitlines()[-1]
+    assert f"rerank_env.{name}" in said or f"from rerank_env import {name}" in said
 
 
 @pytest.mark.parametrize(
     "package", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.agents", "rerank_env.training"]
 )
-def test_all_is_sorted_and_importable(package: str) -> None:
+def test_every_name_in_all_can_be_imported(package: str) -> None:
     if package.endswith(("agents", "training")):
         pytest.importorskip("torch")
     code = (
         f"import importlib; m = importlib.import_module({package!r}); names = m.__all__; "
-        "assert list(names) == sorted(names), sorted(names); [getattr(m, name) for name in names]; print(len(names))"
+        "assert len(set(names)) == len(names); [getattr(m, name) for name in names]"
     )
     ran = run(code)
     assert ran.returncode == 0, ran.stderr

@@ -54,11 +54,15 @@ def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     figure = Figure(figsize=(10.5, 3.1), layout="constrained")
     axes = figure.subplots(1, len(PANELS))
     for axis, (key, title) in zip(axes, PANELS, strict=True):
+        drawn = set[str]()
         for run, lines in curves.items():
+            method = run.partition("-")[0]
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
             if points:
-                supervised = run.startswith("supervised")
-                axis.plot(*zip(*points, strict=True), label=run, linewidth=1.2, color="#8a94a3" if supervised else None,
+                supervised = method == "supervised"
+                label = None if method in drawn else method
+                drawn.add(method)
+                axis.plot(*zip(*points, strict=True), label=label, linewidth=1.2, color="#8a94a3" if supervised else None,
                           linestyle="--" if supervised else "-")  # fmt: skip
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("step", fontsize=8)

@@ -42,18 +42,18 @@ class SupervisedConfig:
     the order of requests, of ties, and dropout. Raises `InputError` or `UnknownNameError` naming the field.
     """
 
-    steps: int = 2000
+    steps: int = 600
     requests_per_step: int = 64
-    temperature: float = 1.0
-    learning_rate: float = 1e-3
-    warmup_steps: int = 0
-    decay: str = "none"
-    weight_decay: float = 0.01
+    temperature: float = 0.5
+    learning_rate: float = 5e-4
+    warmup_steps: int = 20
+    decay: str = "cosine"
+    weight_decay: float = 0.1
     max_grad_norm: float = 1.0
     metric: str = "ndcg@10"
     checkpoint_every: int = 50
-    validate_every: int = 50
-    patience: int | None = 5
+    validate_every: int = 25
+    patience: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:

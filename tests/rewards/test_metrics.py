@@ -62,6 +62,12 @@ def test_huge_relevance_neither_overflows_nor_hides_the_order():
     assert metrics.ndcg([[1, 0], [0, 1], [0, 1]], batch)[1:] == pytest.approx([1.0, 1 / math.log2(3)])
 
 
+def test_rounding_never_lifts_ndcg_above_one():
+    # the last gain is one float below the others; shown first, the discounted sum rounds up above the ideal one
+    batch = Slates.of([[0.3, 0.3, 0.3, math.nextafter(0.3, 0)]])
+    assert metrics.ndcg([[3, 1, 2, 0]], batch).tolist() == [1.0]
+
+
 def test_recall_and_hit_by_hand():
     batch = Slates.of([[1, 0, 2, 0], [0, 0, 0, 0]])
     both = [[1, 2, 0, 3], [0, 1, 2, 3]]

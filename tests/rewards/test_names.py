@@ -44,6 +44,8 @@ PRINTED = [
     ("ndcg(k=10, invalid=-0.5)", Ndcg(k=10, invalid=-0.5)),
     ("recall@5", Recall(k=5)),
     ("0.5", Constant(0.5)),
+    ("0", Constant(-0.0)),
+    ("0*ndcg", -0.0 * Ndcg()),
     ("2*ndcg", 2 * Ndcg()),
     ("ndcg - 0.2*auc", Ndcg() - 0.2 * Auc()),
     ("ndcg - auc - 0.5", Ndcg() - Auc() - 0.5),

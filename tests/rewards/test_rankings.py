@@ -152,8 +152,9 @@ def test_refusing_ties_lets_distinct_scores_through():
 
 
 def test_padding_cannot_tie_or_spoil_a_row():
-    given_BK, verdicts_B = from_scores([[0.1, 0.3, np.nan], [0.1, 0.3, 0.3]], [2, 2], ties="refuse")
-    assert (given_BK.tolist(), verdicts_B.tolist()) == ([[1, 0, -1], [1, 0, -1]], [0, 0])
+    scores = [[0.1, 0.3, np.nan, np.nan], [0.1, 0.3, 0.3, 0.3]]
+    given_BK, verdicts_B = from_scores(scores, [2, 2], ties="refuse")
+    assert (given_BK.tolist(), verdicts_B.tolist()) == ([[1, 0, -1, -1], [1, 0, -1, -1]], [0, 0])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -200,10 +200,22 @@ def test_conditions_by_hand():
 
 
 def test_rounding_is_no_improvement():
-    # three equal gains of 1/3 share: 3 places up, 1 and 2 down sum to 0, but in floats to 1e-16
-    batch = Slates.of([[1, 1, 0, 1]])
-    assert RankPromotion()([[3, 0, 2, 1]], batch) == pytest.approx([0.0], abs=1e-15)
-    assert not Improved().holds([[3, 0, 2, 1]], batch).any()
+    # gains 2 3 1, ranking 1 2 0: items 1 and 2 rise by one place, item 0 falls by two: 3 + 1 - 2 * 2 = 0, but the
+    # shares 1/3, 1/2, 1/6 are not exact in binary and leave 1e-17
+    batch = Slates.of([[2, 3, 1]])
+    assert 0 < RankPromotion()([[1, 2, 0]], batch)[0] < 1e-16
+    assert not Improved().holds([[1, 2, 0]], batch).any()
+
+
+def test_any_order_is_ideal_for_a_quality_that_never_varies():
+    assert IncomingIsIdeal(ValidFormat()).holds([KEEP, KEEP], TWO).all()
+    assert not Improved(ValidFormat()).holds([[2, 1, 0], KEEP], TWO).any()
+
+
+def test_total_and_parts_are_arrays_of_their_own():
+    score = Ndcg().score([KEEP, KEEP], TWO)
+    score.total_B[:] = 99
+    assert score.parts["ndcg"][0] == 0.5
 
 
 def test_padding_counts_neither_for_nor_against_the_identity():
