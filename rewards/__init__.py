@@ -26,7 +26,7 @@ turns answers into one number a request. Three instances show how rewards are co
    >>> gain()([[0, 1, 2], [0, 0, 0]], slates).tolist()
    [0.0, -1.1]
 
-Importing this package loads numpy and nothing heavier. `testing` needs hypothesis and is loaded on first use.
+Nothing here needs more than numpy, except `testing`, which needs hypothesis and is loaded on first use.
 """
 
 from __future__ import annotations
@@ -129,4 +129,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names."""
-    return __all__
+    return list(__all__)

@@ -40,6 +40,7 @@ _LIST_START = re.compile(rf"{_BLANK}\[{_BLANK}(?:{_NUMBER}{_BLANK},{_BLANK})*+(?
 _ARROWS = re.compile(rf"{_BLANK}\[{_NUMBER}\](?:{_BLANK}>{_BLANK}\[{_NUMBER}\])*+{_BLANK}")
 _ARROWS_START = re.compile(rf"{_BLANK}(?:\[{_NUMBER}\]{_BLANK}>{_BLANK})*+(?:\[{_NUMBER}?+)?+")
 _DIGITS = re.compile(r"[0-9]+")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +184,8 @@ def _read_json(text: str) -> list[str]:
     try:
         answer = _JSON.decode(text)
     except json.JSONDecodeError as cause:
-        body = text.rstrip()
-        if text.lstrip().startswith("{") and (cause.pos >= len(body) or cause.msg.startswith("Unterminated string")):
+        at_end = cause.pos >= len(text.rstrip()) or cause.msg.startswith("Unterminated string")
+        if at_end and text.lstrip().startswith("{") and not _is_nested(text):
             raise _RefusedError(Verdict.TRUNCATED, Verdict.TRUNCATED.sentence) from None
         raise _RefusedError(
             Verdict.MALFORMED, f"The answer is not JSON: {cause.msg} at character {cause.pos + 1}."
@@ -201,6 +202,12 @@ def _read_json(text: str) -> list[str]:
     if not isinstance(numbers, list) or not all(isinstance(number, _Whole) for number in numbers):
         raise _RefusedError(Verdict.MALFORMED, 'The "ranking" of the answer is not a list of whole numbers.')
     return numbers
+
+
+def _is_nested(text: str) -> bool:
+    """Whether JSON holds more than one object or list, as no answer does; how deep Python can read does not matter."""
+    bare = _STRING.sub("", text)
+    return bare.count("{") > 1 or bare.count("[") > 1
 
 
 class _Whole(str):

@@ -112,8 +112,10 @@ def train_all(
                     if ended != 0:
                         raise RunFailedError(_failure(name, directory / name, ended))
     finally:
-        for process in going.values():
-            process.wait() if sys.exc_info()[0] is KeyboardInterrupt else process.terminate()
+        for process in going.values():  # Ctrl-C has reached them already, and they are saving
+            if not isinstance(sys.exception(), KeyboardInterrupt):
+                process.terminate()
+            process.wait()
 
 
 def _start(settings: RunSettings, directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -125,7 +127,7 @@ def _start(settings: RunSettings, directory: Path, environment: Mapping[str, str
 
 def _steps_done(directory: Path) -> int:
     log = directory / LOG_NAME
-    if not log.exists():
+    if not log.is_file():
         return 0
     lines = read_log(log)
     return int(lines[-1]["step"]) if lines else 0

@@ -59,11 +59,10 @@ def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             method = run.partition("-")[0]
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
             if points:
-                supervised = method == "supervised"
                 label = None if method in drawn else method
                 drawn.add(method)
-                axis.plot(*zip(*points, strict=True), label=label, linewidth=1.2, color="#8a94a3" if supervised else None,
-                          linestyle="--" if supervised else "-")  # fmt: skip
+                look = {"color": "#8a94a3", "linestyle": "--"} if method == "supervised" else {}
+                axis.plot(*zip(*points, strict=True), label=label, linewidth=1.2, **look)
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("step", fontsize=8)
         axis.tick_params(labelsize=8)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerank_env import rewards as R  # noqa: N812 - as the documentation writes it
+from rerank_env import rewards as R
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
 from rerank_env.rewards.errors import RewardError

@@ -97,6 +97,8 @@ REFUSED = [
     ("json", '{"ranking": [3, 1', Verdict.TRUNCATED),
     ("json", '{"ranking": [3, 1, 2]', Verdict.TRUNCATED),
     ("json", '{"explanation": "because', Verdict.TRUNCATED),
+    ("json", '{"explanation": "of [2] and {3}, \\\\ and \\"[', Verdict.TRUNCATED),
+    ("json", '{"ranking": [3, [1', Verdict.MALFORMED),
     ("json", '{"ranking": [3, 1, 2], "ranking": [3, 1, 2]}', Verdict.MALFORMED),
     ("json", '{"ranking": [3, 1, 2], "explanation": {"a": 1, "a": 2}}', Verdict.MALFORMED),
     ("json", '{"ranking": [3, 1, 2], "confidence": 1}', Verdict.MALFORMED),

@@ -198,6 +198,7 @@ def test_a_torn_newest_checkpoint_costs_only_the_steps_since_the_one_before(requ
 
 def test_training_stops_early_without_a_new_best_and_stays_stopped(requests, validation, new_policy, tmp_path) -> None:
     config = dataclasses.replace(SUPERVISED, steps=30, learning_rate=2.0, max_grad_norm=1e6, patience=2)
+    config = dataclasses.replace(config, warmup_steps=0, decay="none")
     for _ in range(2):
         policy = new_policy()
         result = started("supervised", policy, requests, directory=tmp_path, config=config, validation=validation)

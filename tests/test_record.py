@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 ROW = {"name": "ours", "metrics": {"ratio": {"value": 2.0, "low": 1.0, "high": 3.0}}}
 
 
