@@ -3,7 +3,7 @@
 Run: python benchmarks/tables.py            (`--check` changes nothing and fails where a table is out of date)
 
 A table stands between `<!-- table NAME: METRIC, METRIC -->` and `<!-- end -->`; a row is printed if it has one of the
-metrics. `value [low, high]` is printed where the interval is not a point.
+metrics, and where rows are named (`<!-- table NAME: METRIC; ROW, ROW -->`) if it is one of them. `value [low, high]` is printed where the interval is not a point.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md")
-MARKED = re.compile(r"(<!-- table (?P<name>[\w-]+): (?P<metrics>[^>]+) -->\n)(?P<table>.*?)(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- table (?P<name>[\w-]+): (?P<metrics>[^>;]+)(; (?P<rows>[^>]+))? -->\n).*?<!-- end -->", re.DOTALL
+)
 
 
-def table(result: Mapping[str, Any], metrics: list[str]) -> str:
-    """The rows of one result that have any of `metrics`, as Markdown, under a line that says where they come from."""
+def table(result: Mapping[str, Any], metrics: list[str], rows: list[str] | None = None) -> str:
+    """The rows of one result that have any of `metrics`, as Markdown, under a line that says where they come from.
+
+    `rows` names the rows to print (default: all).
+    """
     lines = [
         f"`{result['command']}` · n = {result['n']} · seeds {result['seeds']} · {result['date']} · "
         f"goal: {result['goal']} · met: {'yes' if result['met'] else 'no'}",
@@ -31,7 +36,7 @@ def table(result: Mapping[str, Any], metrics: list[str]) -> str:
         f"|---|{'---|' * len(metrics)}",
     ]
     for row in result["rows"]:
-        if any(metric in row["metrics"] for metric in metrics):
+        if (rows is None or row["name"] in rows) and any(metric in row["metrics"] for metric in metrics):
             cells = [_cell(row["metrics"].get(metric)) for metric in metrics]
             lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -53,10 +58,14 @@ def renewed(page: str) -> str:
 
     def fill(found: re.Match[str]) -> str:
         result = json.loads((ROOT / "docs" / "results" / f"{found['name']}.json").read_text(encoding="utf-8"))
-        metrics = [metric.strip() for metric in found["metrics"].split(",")]
-        return f"{found[1]}{table(result, metrics)}{found[5]}"
+        rows = None if found["rows"] is None else _names(found["rows"])
+        return f"{found[1]}{table(result, _names(found['metrics']), rows)}<!-- end -->"
 
     return MARKED.sub(fill, page)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def main() -> None:
