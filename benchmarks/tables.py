@@ -3,7 +3,8 @@
 Run: python benchmarks/tables.py            (`--check` changes nothing and fails where a table is out of date)
 
 A table stands between `<!-- table NAME: METRIC, METRIC -->` and `<!-- end -->`; a row is printed if it has one of the
-metrics, and where rows are named (`<!-- table NAME: METRIC; ROW, ROW -->`) if it is one of them. `value [low, high]` is printed where the interval is not a point.
+metrics, and where rows are named (`<!-- table NAME: METRIC; ROW, ROW -->`) if it is one of them. `value [low, high]`
+is printed where the interval is not a point.
 """
 
 from __future__ import annotations

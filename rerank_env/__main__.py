@@ -212,15 +212,16 @@ def _progress() -> Iterator[Progress]:
 
 
 def _print_table(metrics: dict[str, Any], paired: dict[str, Any] | None, requests: int) -> None:
+    """One column a policy, one row a metric: eight metrics beside one another do not fit a terminal."""
     table = Table(title=f"{requests} requests")
     table.add_column("")
-    names = list(next(iter(metrics.values())))
-    for name in names:
-        table.add_column(name, justify="right")
-    for row, values in metrics.items():
-        table.add_row(row, *(f"{values[name]['value']:.4f}" for name in names))
+    for policy in metrics:
+        table.add_column(policy, justify="right", overflow="fold")
     if paired is not None:
-        table.add_row("policy - incoming", *(f"{paired[name]['diff']:+.4f}" for name in names))
+        table.add_column("policy - incoming", justify="right")
+    for name in next(iter(metrics.values())):
+        cells = [f"{values[name]['value']:.4f}" for values in metrics.values()]
+        table.add_row(name, *cells, *([f"{paired[name]['diff']:+.4f}"] if paired is not None else []))
     rich.print(table)
 
 
