@@ -90,9 +90,9 @@ class Reward(Expression, ABC):
     `FunctionReward`.
     """
 
+    @abstractmethod
     def bounds(self) -> Bounds:
         """The declared scores, from which `low`, `high` and `invalid` are read."""
-        raise NotImplementedError(f"{type(self).__name__} declares no bounds")
 
     @cached_property
     def low(self) -> float:
