@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rerank_env.rewards.answers import Answers
 from rerank_env.rewards.errors import InputError, RewardError
 from rerank_env.rewards.expression import finite
-from rerank_env.rewards.reward import Reward
+from rerank_env.rewards.reward import Bounds, Reward
 from rerank_env.rewards.slates import FloatArray, IntArray, Slates
 
 RewardFunction = Callable[[IntArray, Slates], npt.ArrayLike]
@@ -50,6 +50,10 @@ class FunctionReward(Reward):
             object.__setattr__(self, bound, finite(f"{bound} of {self.name}", getattr(self, bound)))
         if self.low > self.high:
             raise InputError(f"{self.name} has low {self.low} above high {self.high}; exchange them")
+
+    def bounds(self) -> Bounds:
+        """As declared."""
+        return Bounds(self.low, self.high, self.invalid)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """The function's values, checked."""
