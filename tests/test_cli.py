@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,10 @@ def test_training_then_evaluating_prints_the_policy_beside_the_baselines(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_ctrl_c_in_training_is_one_sentence_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rerank_env", *TRAIN, "--steps", "400", "--directory", str(tmp_path / "run")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_ctrl_c_in_training_is_one_sentence_and_the_same_command_goes_on(
+    tmp_path: Path, start: Callable[[list[str | Path]], subprocess.Popen[str]]
+) -> None:
+    process = start([sys.executable, "-m", "rerank_env", *TRAIN, "--steps", "400", "--directory", tmp_path / "run"])
     log = tmp_path / "run" / "metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (log.exists() and log.stat().st_size > 2000) and time.monotonic() < deadline:

@@ -231,10 +231,9 @@ except Interrupted as stopped:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_a_real_signal_to_a_real_process_loses_nothing(sent, tmp_path) -> None:
+def test_a_real_signal_to_a_real_process_loses_nothing(sent, tmp_path, start) -> None:
     def process(directory: Path, pause: float) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SCRIPT, str(directory), str(pause)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return start([sys.executable, "-c", SCRIPT, directory, str(pause)])
 
     whole = process(tmp_path / "whole", 0.0)
     killed = process(tmp_path / "pieces", 0.03)

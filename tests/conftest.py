@@ -1,0 +1,33 @@
+"""Shared by all tests: processes that can be interrupted and never outlive the test that started them."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Start = Callable[[list[str | Path]], subprocess.Popen[str]]
+
+
+def _obey_interrupts() -> None:
+    """A shell that runs the tests in the background makes its children ignore SIGINT; undo that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a command with its output captured as text; SIGINT reaches it, and it is killed at the end of the test."""
+    running: list[subprocess.Popen[str]] = []
+
+    def started(command: list[str | Path]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_obey_interrupts
+        )
+        running.append(process)
+        return process
+
+    yield started
+    for process in running:
+        process.kill()
+        process.communicate()
