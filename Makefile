@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST_GYMNASIUM := 1.2.2
 OLD := .venv-gymnasium-$(OLDEST_GYMNASIUM)
+PYTEST ?= -n 2
 export OMP_NUM_THREADS ?= 1
 
+.NOTPARALLEL:
 .PHONY: help demo test lint bench clean
 
 help:
 	@echo "make demo    train a re-ranker on MovieLens-100K and write runs/demo/report.html (about 5 minutes)"
-	@echo "make test    run all tests, on the newest and on the oldest supported gymnasium"
+	@echo "make test    run all tests, on the newest and on the oldest supported gymnasium;"
+	@echo "             without a network: make test PYTEST='-m \"not network\"'"
 	@echo "make lint    formatting, types, layers and generated tables"
 	@echo "make bench   regenerate the benchmark records in docs/results"
 
@@ -17,7 +20,7 @@ demo: .venv/.demo-installed
 	$(BIN)/rerank demo
 
 test: .venv/.dev-installed $(OLD)/.installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest $(PYTEST)
 	$(BIN)/python -m pytest --doctest-modules rerank_env
 	$(OLD)/bin/python -m pytest tests/env
 
@@ -40,16 +43,18 @@ clean:
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 
-# A torch that is already in .venv (a GPU build, say) is kept: its pin is dropped from the constraints.
+# A torch that someone put into .venv before us (a GPU build, say) is kept: its pin is dropped from the constraints.
 .venv/constraints.txt: constraints.txt | .venv/bin/python
-	if $(BIN)/python -c 'import torch' 2>/dev/null; then grep -v '^torch==' constraints.txt > $@; else cp constraints.txt $@; fi
+	if [ ! -e .venv/.torch-is-ours ] && $(BIN)/python -c 'import torch' 2>/dev/null; \
+		then grep -v '^torch==' constraints.txt > $@; \
+		else cp constraints.txt $@ && touch .venv/.torch-is-ours; fi
 
 .venv/.%-installed: pyproject.toml .venv/constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .venv/constraints.txt -e '.[$*]'
 	touch $@
 
-$(OLD)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(OLD)
+$(OLD)/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m venv $(OLD)
 	grep -v '^gymnasium==' constraints.txt > $(OLD)/constraints.txt
 	$(OLD)/bin/pip install --quiet --disable-pip-version-check -c $(OLD)/constraints.txt \
 		gymnasium==$(OLDEST_GYMNASIUM) hypothesis pytest pytest-timeout -e .

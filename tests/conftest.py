@@ -1,4 +1,4 @@
-"""Shared by all tests: processes that can be interrupted and never outlive the test that started them."""
+"""Shared by all tests: how hypothesis runs, and processes that can be interrupted and never outlive their test."""
 
 import signal
 import subprocess
@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.load_profile("house")
 
 Start = Callable[[list[str | Path]], subprocess.Popen[str]]
 
