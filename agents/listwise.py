@@ -14,10 +14,9 @@ The likelihood is in `plackett_luce.py`; the network is ours.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +27,10 @@ from rerank_env.agents import plackett_luce, pretrained
 from rerank_env.agents.observations import Observation, tensors
 from rerank_env.agents.set_transformer import SetTransformer
 from rerank_env.agents.tokens import Tokens
-from rerank_env.data.requests import Float32Array, IntArray, Requests
-from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError
+from rerank_env.data.requests import Requests
+from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.arrays import Float32Array, IntArray
+from rerank_env.rewards.errors import CheckpointError, InputError
 
 INFERENCE_ROWS = 512
 """Requests a forward pass holds where no gradient is needed: bounds memory."""
@@ -63,26 +64,26 @@ class ListwiseConfig:
         """Check every field, since a configuration may come from a file."""
         least = {"item_features": 0, "layers": 0, "item_embedding": 0}
         for name in ("item_features", "dim", "layers", "heads", "feedforward", "history", "slots", "item_embedding"):
-            value = getattr(self, name)
-            if type(value) is not int or value < least.get(name, 1):
-                raise InputError(f"{name} is {value!r}; give a whole number of at least {least.get(name, 1)}")
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=least.get(name, 1)))
         if self.dim % self.heads:
             raise InputError(f"dim {self.dim} does not divide into {self.heads} heads; make dim a multiple of heads")
         for name, low, high in (("dropout", 0.0, 1.0), ("score_prior", -100.0, 100.0)):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not isfinite(value) or not low <= value < high:
-                raise InputError(f"{name} is {value!r}; give a number from {low} to below {high}")
+            value = finite(name, getattr(self, name))
+            if not low <= value < high:
+                raise InputError(f"{name} is {value}; give a number from {low} to below {high}")
+            object.__setattr__(self, name, value)
 
 
 class Samples(NamedTuple):
-    """Sampled rankings int64 [B, N, K], tails -1, and the log-probability of each place [B, N, K], tails 0."""
+    """Rankings int64 [B, N, K], tails -1; the log-probability and the entropy of each place's choice, tails 0."""
 
     rankings_BNK: Tensor
     logprobs_BNK: Tensor
+    entropies_BNK: Tensor
 
 
 class ListwisePolicy(nn.Module):
-    """A policy that reads the items, with exact ranking probabilities. A `Policy`; `name` may be set.
+    """A policy that reads the items, with exact ranking probabilities. A `Policy`.
 
     `features_IF` [I, F] are the catalogue's item features. New weights are drawn from `generator`, or from torch's
     global one where it is None. Most callers want `for_requests`, which also learns the scale of scores and feedback.
@@ -102,7 +103,6 @@ class ListwisePolicy(nn.Module):
                 f"features have shape {tuple(features_IF.shape)} but the configuration says item_features="
                 f"{config.item_features}; pass catalog.features_IF, one row an item"
             )
-        self.name = "listwise"
         self.config = config
         dim = config.dim
         with torch.random.fork_rng(devices=[]):  # torch's own first draws are overwritten below
@@ -129,8 +129,7 @@ class ListwisePolicy(nn.Module):
         """
         known = {field.name for field in fields(ListwiseConfig)}
         for name in settings:
-            if name not in known:
-                raise UnknownNameError.of("setting of ListwiseConfig", name, known)
+            one_of("setting of ListwiseConfig", name, known)
         features_IF = requests.catalog.features_IF
         fitted = {
             "item_features": features_IF.shape[1],
@@ -168,12 +167,15 @@ class ListwisePolicy(nn.Module):
     def sample(
         self, observation: Requests | Observation | Mapping[str, object], n: int, *, generator: torch.Generator
     ) -> Samples:
-        """`n` independent rankings of each request and their log-probabilities. No gradient; dropout is off."""
+        """`n` independent rankings of each request and how likely they were. No gradient; dropout is off."""
         seen = self._received(observation)
         logits_BKK = self._inferred(seen)
         rankings_BNK = plackett_luce.sample(logits_BKK, seen.sizes_B, n, generator=generator)
-        with torch.no_grad():
-            return Samples(rankings_BNK, plackett_luce.log_prob(logits_BKK, rankings_BNK, seen.sizes_B))
+        return Samples(
+            rankings_BNK,
+            plackett_luce.log_prob(logits_BKK, rankings_BNK, seen.sizes_B),
+            plackett_luce.path_entropy(logits_BKK, rankings_BNK, seen.sizes_B),
+        )
 
     def act(self, observation: Mapping[str, Any], *, generator: torch.Generator | None = None) -> IntArray:
         """An action of `Rerank-v0` with `action="ranking"`: a permutation of 0..K-1, int64 [K] or [B, K].
@@ -233,19 +235,22 @@ class ListwisePolicy(nn.Module):
                 f"the requests' catalogue has (items, features) {observation.catalog.features_IF.shape} but the policy "
                 f"was built for {tuple(table_IF.shape)}; rank requests over the same catalogue"
             )
+        if isinstance(observation, Requests) and not torch.equal(
+            torch.tensor(observation.catalog.features_IF).to(table_IF), table_IF
+        ):
+            raise InputError(
+                "the requests' catalogue has other item features than the policy was built with; rank requests over the "
+                "same catalogue"
+            )
         return tensors(observation).to(table_IF.device, table_IF.dtype)
 
+    @torch.no_grad()
     def _inferred(self, seen: Observation) -> Tensor:
         """Logits without gradient or dropout, a bounded number of requests at a time."""
-        with self._evaluating(), torch.no_grad():
-            starts = range(0, max(1, len(seen)), INFERENCE_ROWS)
-            return torch.cat([self(seen.rows(start, start + INFERENCE_ROWS)) for start in starts])
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
         was_training = self.training
         self.eval()
         try:
-            yield
+            starts = range(0, max(1, len(seen)), INFERENCE_ROWS)
+            return torch.cat([self(seen.rows(start, start + INFERENCE_ROWS)) for start in starts])
         finally:
             self.train(was_training)

@@ -1,6 +1,6 @@
 """A policy on disk: `config.json` and `model.safetensors` in one folder, no pickle.
 
-May import safetensors, torch and `rerank_env.rewards`. The weights carry a copy of the configuration, so that files of
+May import safetensors, torch and the layers below. The weights carry a copy of the configuration, so that files of
 two different policies in one folder are noticed; each file is replaced in one step, so that a full disk or a killed
 process leaves the old file whole.
 """
@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from rerank_env import durable
 from rerank_env.rewards.errors import CheckpointError
 
 CONFIG = "config.json"
@@ -32,12 +33,8 @@ def write(
     folder = Path(directory)
     text = json.dumps({"kind": kind, "version": VERSION, "config": dict(config)}, indent=2) + "\n"
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / WEIGHTS, save(on_cpu, metadata={"format": "pt", "config": text}))
-        _replace(folder / CONFIG, text.encode())
-    except OSError as error:
-        raise CheckpointError(f"the policy could not be written to {folder}: {error.strerror or error}") from error
+    durable.replace(folder / WEIGHTS, save(on_cpu, metadata={"config": text}))
+    durable.replace(folder / CONFIG, text.encode())
 
 
 def read(directory: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -67,6 +64,18 @@ def read(directory: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
     return record["config"], weights
 
 
+def remove(directory: str | os.PathLike[str]) -> None:
+    """Forget the policy that `write` left, if there is one; other files stay. `CheckpointError` where that fails."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        return
+    with durable.writing(folder):
+        for name in (CONFIG, WEIGHTS):
+            (folder / name).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
 def check_weights(module: torch.nn.Module, weights: Mapping[str, Tensor], directory: str | os.PathLike[str]) -> None:
     """Raise `CheckpointError`, naming a tensor, where `weights` are not exactly those of `module`."""
     expected = module.state_dict()
@@ -78,17 +87,3 @@ def check_weights(module: torch.nn.Module, weights: Mapping[str, Tensor], direct
                 f"the policy in {directory} has {shapes[0]} for tensor {name}, but its configuration needs "
                 f"{shapes[1]}; save it again"
             )
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step: a reader, and a crash, see the old file or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise

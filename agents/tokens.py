@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rerank_env.agents.observations import Observation
-from rerank_env.data.requests import Float32Array
+from rerank_env.rewards.arrays import Float32Array
 from rerank_env.rewards.errors import InputError
 
 OUTLIER = 10.0

@@ -2,7 +2,8 @@
 
 Run: python benchmarks/demo_movielens.py            (some minutes on two cores)
 
-Trained afresh each time, in a folder of its own: weights of an earlier state of the code would be recorded as this one's.
+Trained afresh each time, in a folder of its own: weights left by an earlier state of the code must not be recorded.
+
 Goal: over three seeds the policy's NDCG@10 gain over the incoming order has an interval above zero on at least 1,500
 held-out slates.
 """

@@ -23,6 +23,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from record import record, spread
 
+from rerank_env.rewards.rankings import random_rankings
+
 GOAL_RATIO = 100.0
 ID = "rerank_env:Rerank-v0"
 SEED = 0
@@ -47,8 +49,9 @@ def both_forms(environments: int) -> tuple[gym.vector.VectorEnv[Any, Any, Any], 
 
 def legal_actions(environments: int, width: int) -> npt.NDArray[np.int64]:
     """Random permutations [ROUNDS, environments, width]."""
-    rng = np.random.default_rng(SEED)
-    return np.argsort(rng.random((ROUNDS, environments, width)), axis=2)
+    sizes_B = np.full(ROUNDS * environments, width)
+    rankings_BK = random_rankings(sizes_B, width, np.random.default_rng(SEED))
+    return rankings_BK.reshape(ROUNDS, environments, width)
 
 
 @dataclass

@@ -7,48 +7,50 @@ import of its own:
     env = gym.make("rerank_env:Rerank-v0")
     envs = gym.make_vec("rerank_env:Rerank-v0", num_envs=1024)
 
-The names below are loaded when first used. `rerank_env.rewards` says what an answer is worth, `rerank_env.agents` who
-answers, `rerank_env.training` how they learn.
+Everything else is loaded when first used. `rerank_env.data` says what is asked, `rerank_env.rewards` what an answer is
+worth, `rerank_env.agents` who answers, `rerank_env.training` how they learn.
+
+`rerank_env.errors` holds what the library raises on purpose, one sentence each, all of them `RerankError`:
+`InputError` (an argument; also a `ValueError`) with the kinds `DataError`, `SlateError`, `RankingError` and
+`UnknownNameError`; `RewardError`, `FetchError`, `CheckpointError` and `MissingExtraError`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
-from typing import Any as _Any
 
 from gymnasium.envs.registration import register as _register
 from gymnasium.envs.registration import registry as _registry
 
+from rerank_env import lazy as _lazy
+
 if TYPE_CHECKING:
     from rerank_env.data import load
-    from rerank_env.data.requests import Catalog, Requests
+    from rerank_env.data.catalog import Catalog
+    from rerank_env.data.requests import Requests
     from rerank_env.env import RerankEnv
     from rerank_env.prompts import build_prompt
+    from rerank_env.rewards import errors
     from rerank_env.vector_env import RerankVectorEnv
 
-__all__ = ["Catalog", "Requests", "RerankEnv", "RerankVectorEnv", "build_prompt", "load"]
+__all__ = ["Catalog", "Requests", "RerankEnv", "RerankVectorEnv", "build_prompt", "errors", "load"]
 
-_HOME = {
-    "Catalog": "rerank_env.data.requests",
-    "Requests": "rerank_env.data.requests",
-    "RerankEnv": "rerank_env.env",
-    "RerankVectorEnv": "rerank_env.vector_env",
-    "build_prompt": "rerank_env.prompts",
-    "load": "rerank_env.data",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(_HOME[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
-
+__getattr__, __dir__ = _lazy.names(
+    globals(),
+    {
+        "Catalog": "data.catalog",
+        "Requests": "data.requests",
+        "RerankEnv": "env",
+        "RerankVectorEnv": "vector_env",
+        "agents": "agents",
+        "build_prompt": "prompts",
+        "data": "data",
+        "errors": "rewards",
+        "load": "data",
+        "rewards": "rewards",
+        "training": "training",
+    },
+)
 
 if "Rerank-v0" not in _registry:
     _register(

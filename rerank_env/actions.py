@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.parsing import parse_batch
 from rerank_env.rewards.rankings import Ties, Verdict, from_scores, verdicts
-
-IntArray = npt.NDArray[np.int64]
-VerdictArray = npt.NDArray[np.int8]
-BoolArray = npt.NDArray[np.bool_]
 
 _OUT_OF_RANGE = -2
 """Stands for a whole number that int64 cannot hold: no candidate has it, and it is not the padding."""
@@ -81,7 +78,7 @@ def read_texts(actions: object, sizes_B: IntArray, width: int, *, text_format: s
         raise InputError(f"there are {len(actions)} texts for {len(sizes_B)} environments; give one text each")
     is_text_B = np.array([isinstance(text, str | bytes) for text in actions], dtype=np.bool_)
     texts = [text if is_text else "" for text, is_text in zip(actions, is_text_B, strict=True)]
-    rankings_BK, verdicts_B = parse_batch(texts, sizes_B, format=text_format, width=width)
+    rankings_BK, verdicts_B = parse_batch(texts, sizes_B, text_format=text_format, width=width)
     return rankings_BK, np.where(is_text_B, verdicts_B, np.int8(Verdict.MALFORMED))
 
 
@@ -119,7 +116,7 @@ def whole_numbers(array: npt.NDArray[Any]) -> tuple[IntArray, BoolArray | None]:
     return values, whole
 
 
-def real_numbers(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def real_numbers(array: npt.NDArray[Any]) -> FloatArray:
     """The real numbers in an array of any dtype as float64; NaN for what is not a number (a truth value included)."""
     kind = array.dtype.kind
     if kind in "iu":

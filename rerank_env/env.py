@@ -10,20 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from rerank_env.data.requests import Catalog, Requests
+from rerank_env.data.catalog import Catalog
+from rerank_env.data.requests import Requests
 from rerank_env.episodes import Columns, Episodes
-from rerank_env.rendering import render_request
+from rerank_env.rendering import RENDER_HINT, checked_render_mode, render_request
 from rerank_env.rewards import Reward
-from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.spaces import action_space, observation_space
-from rerank_env.task import Task
-
-OPTIONS = ("request",)
-"""The keys that `reset(options=...)` knows."""
-
-RENDER_HINT = 'render() without a render mode shows nothing; make the environment with render_mode="ansi"'
+from rerank_env.streams import drawn_key, requested_rows
+from rerank_env.task import METADATA, Task
 
 
 class RerankEnv(gym.Env[dict[str, Any], Any]):
@@ -59,7 +54,8 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     | `feedback`    | `Box` float32 `(H,)`| what the user thought of each                                      |
     | `action_mask` | `Box` int8 `(K,)`   | "pick" only: 1 where a candidate may be picked                     |
     | `picked`      | `Box` int64 `(K,)`  | "pick" only: candidates in the order picked                        |
-    | `prompt`      | `Text`              | "text" only: the request in words, see `rerank_env.prompts`        |
+    | `prompt`      | `Text`              | "text" only: the request in words, see `rerank_env.prompts`;       |
+    |               |                     | `metadata["prompt_version"]` names the wording                     |
 
     Item numbers carry no meaning. `rerank_env.wrappers.ItemFeatures` adds the catalogue's features. (Gymnasium's
     `AsyncVectorEnv` cannot carry texts through shared memory; give it `shared_memory=False` for "text".)
@@ -121,7 +117,7 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     * v0: first release
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's convention
+    metadata: dict[str, Any] = dict(METADATA)  # noqa: RUF012 - Gymnasium's convention
 
     def __init__(
         self,
@@ -148,10 +144,9 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
             text_format=text_format,
             metrics=metrics,
             data_options=data_options,
-            render_mode=render_mode,
         )
         self.metadata = dict(self.metadata)  # vector wrappers of older Gymnasium write into it
-        self.render_mode = render_mode
+        self.render_mode = checked_render_mode(render_mode)
         self.observation_space = observation_space(self.task.requests, action)
         self.action_space = action_space(self.task.width, action)
         self._episodes = Episodes(self.task, 1)
@@ -204,31 +199,6 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
         return render_request(
             self.requests, int(self._episodes.rows_B[0]), picked=picked, ended=self._ended, earned=self._earned
         )
-
-
-def drawn_key(rng: np.random.Generator) -> np.uint64:
-    """The 64-bit key that an environment's whole stream of requests and tie breaks is a function of."""
-    return rng.integers(0, np.iinfo(np.uint64).max, dtype=np.uint64, endpoint=True)
-
-
-def requested_rows(
-    options: Mapping[str, Any] | None, count: int, *, shapes: tuple[tuple[int, ...], ...]
-) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """The rows that `options` ask for, or None; of one of `shapes`, whole and in 0..count-1, else `InputError`."""
-    for key in options or {}:
-        if key not in OPTIONS:
-            raise UnknownNameError.of("reset option", key, OPTIONS)
-    given = (options or {}).get("request")
-    if given is None:
-        return None
-    rows = np.asarray(given)
-    if rows.dtype.kind not in "iu" or rows.shape not in shapes:
-        expected = " or ".join("one row number" if not shape else f"{shape[0]} row numbers" for shape in shapes)
-        raise InputError(f"options['request'] is {given!r} but {expected} was expected; rows are 0..{count - 1}")
-    wrong = rows.reshape(-1)[(rows.reshape(-1) < 0) | (rows.reshape(-1) >= count)]
-    if len(wrong):
-        raise InputError(f"options['request'] asks for row {int(wrong[0])}; the data has rows 0..{count - 1}")
-    return rows.astype(np.int64)
 
 
 def squeezed(columns: Columns) -> dict[str, Any]:

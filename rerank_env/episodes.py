@@ -3,12 +3,6 @@
 May import numpy, gymnasium's errors and the modules below the environment. `RerankEnv` is this with n = 1, squeezed;
 `RerankVectorEnv` is this with n environments and same-step autoreset, so both compute the same numbers by construction.
 Suffixes: `_B` environments, `_E` those of them whose episode has just ended, `_K` candidate places.
-
-Which request comes next is a pure function of (key, turn). Every environment holds a 64-bit key, drawn when it is
-seeded, and counts its episodes; episode t reads the t-th output of the SplitMix64 generator started at the key (Steele,
-Lea and Flood 2014, "Fast splittable pseudorandom number generators"), and the upper 32 bits of it, times the number of
-requests, over 2**32 are the row: uniform up to a bias below (number of requests) / 2**32. Random tie-breaks continue
-from the same output. No environment's draws depend on any other's.
 """
 
 from __future__ import annotations
@@ -22,23 +16,17 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 
 from rerank_env.actions import read_picks, read_rankings, read_scores, read_texts
-from rerank_env.data.requests import PAD
 from rerank_env.prompts import build_prompts
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
 from rerank_env.rewards.errors import RerankError
 from rerank_env.rewards.rankings import Verdict, is_identity
 from rerank_env.rewards.slates import Slates
+from rerank_env.streams import Streams
 from rerank_env.task import Task
-
-IntArray = npt.NDArray[np.int64]
-UIntArray = npt.NDArray[np.uint64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 Columns = dict[str, Any]
 """Named arrays with one leading axis of environments; a value may be `Columns` again, or a tuple of strings."""
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(32)
 _OK = int(Verdict.OK)  # looking up an enumeration member takes longer than most array operations here
 
 
@@ -58,13 +46,6 @@ class Step:
     info_E: Columns
 
 
-def scrambled(counter: UIntArray) -> UIntArray:
-    """SplitMix64's output function: a bijection of 64-bit numbers that looks random; any shape."""
-    x = (counter ^ (counter >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
-
-
 class Episodes:
     """n environments over one task: who is asked what, how far each has come, what has been paid.
 
@@ -82,21 +63,20 @@ class Episodes:
         self.paid_B: FloatArray = np.zeros(n)
         self._counts_B: IntArray = np.zeros(n, dtype=np.int64)
         self._place_BK: IntArray = np.zeros((n, task.width), dtype=np.int64)
-        self._keys_B: UIntArray = np.zeros(n, dtype=np.uint64)
-        self._turns_B: UIntArray = np.zeros(n, dtype=np.uint64)
+        self._streams = Streams(n)
         self._all_B: IntArray = np.arange(n)
 
     def reseed(self, which_E: Sequence[int], keys_E: Sequence[np.uint64]) -> None:
-        """Give the environments `which_E` new keys and start their counts again."""
-        self._keys_B[which_E] = keys_E
-        self._turns_B[which_E] = 0
+        """Give the environments `which_E` new streams, which the keys name."""
+        self._streams.reseed(which_E, keys_E)
 
     def begin(self, which_E: IntArray | None = None, rows_E: IntArray | None = None) -> None:
         """Start the next episode in `which_E` (all where None), with the requests `rows_E` (drawn where None)."""
         which = self._all_B if which_E is None else which_E
         if rows_E is None:
-            rows_E = self._drawn_rows(which)
-        self._turns_B[which] += np.uint64(1)
+            rows_E = self._streams.next_rows(which, len(self.task.requests))
+        else:
+            self._streams.skip(which)
         self.rows_B[which] = rows_E
         self.running_B[which] = True
         if self.task.action == "pick":
@@ -152,12 +132,12 @@ class Episodes:
             columns["action_mask"] = self._mask(which_E)
         return columns
 
-    def _answers(self, actions: object, sizes_B: IntArray) -> tuple[IntArray, npt.NDArray[np.int8]]:
+    def _answers(self, actions: object, sizes_B: IntArray) -> tuple[IntArray, VerdictArray]:
         width = self.task.width
         if self.task.action == "ranking":
             return read_rankings(actions, sizes_B, width)
         if self.task.action == "scores":
-            tiebreak_BK = self._tiebreaks() if self.task.ties == "random" else None
+            tiebreak_BK = self._streams.tiebreaks(width) if self.task.ties == "random" else None
             return read_scores(actions, sizes_B, width, ties=self.task.ties, tiebreak_BK=tiebreak_BK)
         return read_texts(actions, sizes_B, width, text_format=self.task.text_format)
 
@@ -194,7 +174,7 @@ class Episodes:
     def _judgement(
         self,
         rankings_EK: IntArray,
-        verdicts_E: npt.NDArray[np.int8],
+        verdicts_E: VerdictArray,
         slates: Slates,
         parts: Mapping[str, FloatArray],
     ) -> Columns:
@@ -219,16 +199,3 @@ class Episodes:
         running_E = self.running_B if which_E is None else self.running_B[which_E]
         width = self.task.width
         return ((place_EK >= width) & (place_EK < 2 * width) & running_E[:, None]).astype(np.int8)
-
-    def _drawn_rows(self, which_E: IntArray) -> IntArray:
-        upper_E = self._drawn(which_E) >> _HALF
-        return ((upper_E * np.uint64(len(self.task.requests))) >> _HALF).astype(np.int64)
-
-    def _drawn(self, which_E: IntArray) -> UIntArray:
-        """The next 64-bit number of each environment."""
-        return scrambled(self._keys_B[which_E] + (self._turns_B[which_E] + np.uint64(1)) * _GOLDEN)
-
-    def _tiebreaks(self) -> UIntArray:
-        """Random numbers [B, K] of the running episodes, whose turn has been counted already."""
-        episode_B = scrambled(self._keys_B + self._turns_B * _GOLDEN)
-        return scrambled(episode_B[:, None] + np.arange(1, self.task.width + 1, dtype=np.uint64) * _GOLDEN)

@@ -1,6 +1,6 @@
 """A request as text for people: who asks, what they saw, what is offered, and what an answer made of it.
 
-May import numpy and `rerank_env.data`, `rerank_env.rewards`. Candidates are numbered 1..size, as in prompts.
+May import `rerank_env.task` and what is below it. Candidates are numbered 1..size, as in prompts.
 """
 
 from __future__ import annotations
@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from rerank_env.data.requests import PAD, Requests
-from rerank_env.prompts import item_lines
+from rerank_env.data.requests import Requests
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.rankings import Verdict
+from rerank_env.task import METADATA
+
+RENDER_HINT = 'render() without a render mode shows nothing; make the environment with render_mode="ansi"'
 
 _TEXT_COLUMNS = 44
 _HISTORY_SHOWN = 10
+
+
+def checked_render_mode(render_mode: str | None) -> str | None:
+    """The render mode, if it exists; raises `UnknownNameError`."""
+    return None if render_mode is None else one_of("render mode", render_mode, METADATA["render_modes"])
 
 
 def render_request(
     requests: Requests,
     row: int,
     *,
-    picked: npt.NDArray[np.int64] | None = None,
+    picked: IntArray | None = None,
     ended: Mapping[str, Any] | None = None,
     earned: float = 0.0,
 ) -> str:
@@ -45,9 +51,9 @@ def render_request(
 
 
 def _history(requests: Requests, row: int) -> str:
-    lines = item_lines(requests.catalog)
+    texts = requests.catalog.texts
     seen = [
-        f"  {_cut(lines[item]):<{_TEXT_COLUMNS}}  {value:g}\n"
+        f"  {_cut(texts[item]):<{_TEXT_COLUMNS}}  {value:g}\n"
         for item, value in zip(requests.history_BH[row].tolist(), requests.feedback_BH[row].tolist(), strict=True)
         if item != PAD
     ]
@@ -80,10 +86,10 @@ def _real(requests: Requests, row: int) -> Iterable[int]:
 
 
 def _cells(requests: Requests, row: int, order: Iterable[int], *, gains: bool = False) -> list[str]:
-    lines = item_lines(requests.catalog)
+    texts = requests.catalog.texts
     cells = []
     for candidate in order:
-        cell = f"{int(candidate) + 1:>3}. {_cut(lines[requests.candidates_BK[row, candidate]]):<{_TEXT_COLUMNS}}"
+        cell = f"{int(candidate) + 1:>3}. {_cut(texts[requests.candidates_BK[row, candidate]]):<{_TEXT_COLUMNS}}"
         cells.append(f"{cell} {requests.relevance_BK[row, candidate]:>4g}" if gains else cell.rstrip())
     return cells
 

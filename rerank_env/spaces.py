@@ -11,11 +11,11 @@ import string
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium import spaces
 
-from rerank_env.data.requests import PAD, Requests
+from rerank_env.data.requests import Requests
 from rerank_env.prompts import longest_prompt_chars, prompt_characters
+from rerank_env.rewards.arrays import PAD, Float32Array
 
 ACTIONS: tuple[str, ...] = ("pick", "ranking", "scores", "text")
 """The action kinds: one candidate a step, a whole permutation, one score a candidate, a completion."""
@@ -66,19 +66,19 @@ def action_space(width: int, action: str) -> spaces.Space[Any]:
     return spaces.Text(ANSWER_CHARS, min_length=0, charset=ANSWER_CHARSET)
 
 
-def feature_space(features_IF: npt.NDArray[np.float32], places: int) -> spaces.Box:
+def feature_space(features_IF: Float32Array, places: int) -> spaces.Box:
     """The space of item features at `places` places, float32 [places, F], 0 where padded."""
     low_F, high_F = bounds(features_IF)
     return spaces.Box(np.tile(low_F, (places, 1)), np.tile(high_F, (places, 1)), dtype=np.float32)
 
 
-def bounds(values: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def bounds(values: Float32Array) -> tuple[Float32Array, Float32Array]:
     """The least and greatest value over the first axis, widened to hold 0 (padding) and to differ."""
     low = values.min(axis=0, initial=0.0)
     high = values.max(axis=0, initial=0.0)
     return low, np.where(high > low, high, low + np.float32(1.0))
 
 
-def _float_box(values: npt.NDArray[np.float32], shape: tuple[int, ...]) -> spaces.Box:
+def _float_box(values: Float32Array, shape: tuple[int, ...]) -> spaces.Box:
     low, high = bounds(values.reshape(-1))
     return spaces.Box(np.full(shape, low, np.float32), np.full(shape, high, np.float32), dtype=np.float32)

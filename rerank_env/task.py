@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from rerank_env.data import Requests, load
-from rerank_env.prompts import TEXT_FORMATS
+from rerank_env.prompts import PROMPT
 from rerank_env.rewards import Reward, parse_reward
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.parsing import FORMATS
 from rerank_env.rewards.rankings import Ties
 from rerank_env.spaces import ACTIONS
 
 TIES: tuple[str, ...] = get_args(Ties)
 """The rules for equal scores: see `rerank_env.rewards.rankings.from_scores`."""
 
-RENDER_MODES: tuple[str, ...] = ("ansi",)
-"""What `render_mode` can be, besides None."""
+METADATA: Mapping[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "prompt_version": PROMPT.version}
+"""What both forms of the environment say of themselves, `autoreset_mode` aside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,6 @@ class Task:
     ties: Ties
     text_format: str
     metrics: Mapping[str, Reward]
-    render_mode: str | None
 
     @classmethod
     def of(
@@ -51,18 +52,15 @@ class Task:
         text_format: str,
         metrics: Sequence[str | Reward],
         data_options: Mapping[str, Any] | None,
-        render_mode: str | None,
     ) -> Task:
         """Resolve the arguments of the environment.
 
         Raises `UnknownNameError` for an unknown name, suggesting the nearest, and `InputError` for data without a
         request or metrics that are not a list.
         """
-        _known("action kind", action, ACTIONS)
-        _known("tie rule", ties, TIES)
-        _known("text format", text_format, TEXT_FORMATS)
-        if render_mode is not None:
-            _known("render mode", render_mode, RENDER_MODES)
+        one_of("action kind", action, ACTIONS)
+        one_of("tie rule", ties, TIES)
+        one_of("text format", text_format, FORMATS)
         if isinstance(metrics, str | Reward) or not isinstance(metrics, Sequence):
             raise InputError(
                 f"metrics is {metrics!r} but a list of names was expected; write metrics=[{str(metrics)!r}]"
@@ -76,18 +74,12 @@ class Task:
             ties=cast("Ties", ties),
             text_format=text_format,
             metrics={str(quality): quality for quality in qualities},
-            render_mode=render_mode,
         )
 
     @property
     def width(self) -> int:
         """K, the number of candidate places of every observation and action."""
         return int(self.requests.candidates_BK.shape[1])
-
-
-def _known(kind: str, given: object, known: Sequence[str]) -> None:
-    if given not in known:
-        raise UnknownNameError.of(kind, given, known)
 
 
 def _requests(data: object, split: str, kind: str, options: object) -> Requests:
@@ -98,8 +90,13 @@ def _requests(data: object, split: str, kind: str, options: object) -> Requests:
         raise InputError(f"data is of type {type(data).__name__}; give the name of a data set or Requests")
     elif options is not None and not isinstance(options, Mapping):
         raise InputError(f"data_options is {options!r}; give a dictionary of further arguments for load")
+    elif taken := [
+        option for option in options or {} if option in ("name", "split", "kind") or type(option) is not str
+    ]:
+        raise InputError(f"data_options holds {taken[0]!r}; give the data set's own options there, by their names")
     else:
         requests = load(data, split=split, kind=kind, **(options or {}))
     if not len(requests):
-        raise InputError(f"the data {requests.name!r} holds no requests; choose another split or data set")
+        why = f" ({requests.notes[0]})" if requests.notes else ""
+        raise InputError(f"the data {requests.name!r} holds no requests{why}; choose another split or data set")
     return requests

@@ -17,19 +17,21 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rerank_env.data.requests import Catalog, Requests
-from rerank_env.env import RENDER_HINT, drawn_key, requested_rows
+from rerank_env.data.catalog import Catalog
+from rerank_env.data.requests import Requests
 from rerank_env.episodes import Columns, Episodes
-from rerank_env.rendering import render_request
+from rerank_env.rendering import RENDER_HINT, checked_render_mode, render_request
 from rerank_env.rewards import Reward
+from rerank_env.rewards.arguments import whole
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.spaces import action_space, observation_space
-from rerank_env.task import Task
+from rerank_env.streams import drawn_key, requested_rows
+from rerank_env.task import METADATA, Task
 
 BASE_KEYS = ("candidates", "feedback", "history", "scores")
 """The keys of every observation, whatever the action kind."""
 
-BoolArray = npt.NDArray[np.bool_]
 Batch = dict[str, Any]
 
 
@@ -44,11 +46,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
     single environment seeded alike, whatever the others do.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium's convention
-        "render_modes": ["ansi"],
-        "render_fps": 1,
-        "autoreset_mode": AutoresetMode.SAME_STEP,
-    }
+    metadata: dict[str, Any] = {**METADATA, "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -66,8 +64,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
         render_mode: str | None = None,
     ) -> None:
         """See `RerankEnv` for the arguments; `num_envs` must be at least 1, else `InputError`."""
-        if not isinstance(num_envs, int | np.integer) or isinstance(num_envs, bool) or num_envs < 1:
-            raise InputError(f"num_envs is {num_envs!r}; give a whole number of at least 1")
+        self.num_envs = whole("num_envs", num_envs, least=1)
         self.task = Task.of(
             data=data,
             split=split,
@@ -78,11 +75,9 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
             text_format=text_format,
             metrics=metrics,
             data_options=data_options,
-            render_mode=render_mode,
         )
-        self.num_envs = int(num_envs)
         self.metadata = dict(self.metadata)
-        self.render_mode = render_mode
+        self.render_mode = checked_render_mode(render_mode)
         self.single_observation_space = observation_space(self.task.requests, action)
         self.single_action_space = action_space(self.task.width, action)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -112,7 +107,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
         self._episodes.begin(rows_E=None if rows is None else np.broadcast_to(rows, self.num_envs))
         return self._episodes.observe(), masked(self._episodes.info(), self._everywhere())
 
-    def step(self, actions: Any) -> tuple[Batch, npt.NDArray[np.float64], BoolArray, BoolArray, Batch]:
+    def step(self, actions: Any) -> tuple[Batch, FloatArray, BoolArray, BoolArray, Batch]:
         """Answer everywhere, and reset where an episode ended.
 
         Raises `InputError` for actions of the wrong shape and `EpisodeError` before the first `reset`.
@@ -146,7 +141,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
         if isinstance(seed, Sequence | np.ndarray):
             if len(seed) != self.num_envs:
                 raise InputError(f"there are {len(seed)} seeds for {self.num_envs} environments; give one each")
-            seeds = [None if each is None else int(each) for each in seed]
+            seeds = [None if each is None else whole("a seed", each, least=0) for each in seed]
         elif seed is not None:
             super().reset(seed=seed)
             seeds = [int(seed) + i for i in range(self.num_envs)]
@@ -157,7 +152,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
                 self._episodes.reseed([i], [drawn_key(self.np_random)])
         self._seeded_B[:] = True
 
-    def _final_observations(self, ended_E: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    def _final_observations(self, ended_E: IntArray) -> npt.NDArray[np.object_]:
         """One dictionary of fresh rows for each ended environment, None elsewhere, object [B]."""
         columns = self._episodes.observe(ended_E)
         shared = zip(*(list(columns.pop(name)) for name in BASE_KEYS), strict=True)
@@ -188,13 +183,13 @@ def masked(columns: Columns, present_B: BoolArray) -> Batch:
     return infos
 
 
-def scattered(columns_E: Columns, where_E: npt.NDArray[np.int64], present_B: BoolArray) -> Batch:
+def scattered(columns_E: Columns, where_E: IntArray, present_B: BoolArray) -> Batch:
     """Columns of the environments `where_E` spread over all, 0 elsewhere, with masks as in `masked`."""
     everywhere = len(where_E) == len(present_B)
     return masked(columns_E if everywhere else _spread(columns_E, where_E, len(present_B)), present_B)
 
 
-def _spread(columns_E: Columns, where_E: npt.NDArray[np.int64], n: int) -> Columns:
+def _spread(columns_E: Columns, where_E: IntArray, n: int) -> Columns:
     spread: Columns = {}
     for name, column in columns_E.items():
         if isinstance(column, dict):

@@ -15,7 +15,8 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector.utils import batch_space
 
-from rerank_env.data.requests import Catalog
+from rerank_env.data.catalog import Catalog
+from rerank_env.rewards.arrays import Float32Array
 from rerank_env.rewards.errors import InputError
 from rerank_env.spaces import feature_space
 
@@ -80,7 +81,7 @@ class VectorItemFeatures(_VectorWrapper):
         return looked_up(observations, self._features_IF), rewards, terminated, truncated, infos
 
 
-def padded_features(env: object) -> npt.NDArray[np.float32]:
+def padded_features(env: object) -> Float32Array:
     """The catalogue's features [I + 1, F] with a last row of zeros, which is where item -1, the padding, points."""
     catalog = getattr(env, "catalog", None)
     if not isinstance(catalog, Catalog):
@@ -88,12 +89,12 @@ def padded_features(env: object) -> npt.NDArray[np.float32]:
     return np.concatenate([catalog.features_IF, np.zeros((1, catalog.features_IF.shape[1]), np.float32)])
 
 
-def looked_up(observation: Observation, features_IF: npt.NDArray[np.float32]) -> Observation:
+def looked_up(observation: Observation, features_IF: Float32Array) -> Observation:
     """The observation, batched or not, with the features of its items added under `FEATURES`."""
     return observation | {name: features_IF[observation[key]] for key, name in FEATURES.items()}
 
 
-def with_features(space: spaces.Space[Any], features_IF: npt.NDArray[np.float32]) -> spaces.Dict:
+def with_features(space: spaces.Space[Any], features_IF: Float32Array) -> spaces.Dict:
     """The observation space with the two keys added."""
     if not isinstance(space, spaces.Dict) or not FEATURES.keys() <= space.spaces.keys():
         raise InputError(f"the observation space is {space} but one with {' and '.join(FEATURES)} was expected")

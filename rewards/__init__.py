@@ -40,21 +40,14 @@ from typing import TYPE_CHECKING, Any
 from rerank_env.rewards import metrics, rankings
 from rerank_env.rewards.algebra import Constant
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.audit import AuditReport, AuditRow, audit
-from rerank_env.rewards.conditional import (
-    Improved,
-    IncomingIsIdeal,
-    KeptFirst,
-    NotIdentity,
-    Valid,
-    WasFirst,
-    gain,
-    gr2,
-    gr2_industrial,
-    naive,
-)
+from rerank_env.rewards.auditing import AuditReport, AuditRow, audit
+from rerank_env.rewards.conditions import Improved, IncomingIsIdeal, KeptFirst, NotIdentity, Valid, WasFirst
 from rerank_env.rewards.errors import (
+    CheckpointError,
+    DataError,
+    FetchError,
     InputError,
+    MissingExtraError,
     RankingError,
     RerankError,
     RewardError,
@@ -62,9 +55,11 @@ from rerank_env.rewards.errors import (
     UnknownNameError,
 )
 from rerank_env.rewards.function import FunctionReward
-from rerank_env.rewards.names import parse_reward, register_reward, reward_names
+from rerank_env.rewards.names import parse_reward, register_reward
 from rerank_env.rewards.parsing import Parsed, parse, parse_batch
+from rerank_env.rewards.presets import gain, gr2, gr2_industrial, naive
 from rerank_env.rewards.rankings import Verdict
+from rerank_env.rewards.registry import reward_names
 from rerank_env.rewards.reward import Bounds, Condition, Reward, Score
 from rerank_env.rewards.slates import Slates
 from rerank_env.rewards.verifiable import Auc, Hit, Mrr, Ndcg, RankPromotion, Recall, ValidFormat
@@ -78,14 +73,18 @@ __all__ = [
     "AuditReport",
     "AuditRow",
     "Bounds",
+    "CheckpointError",
     "Condition",
     "Constant",
+    "DataError",
+    "FetchError",
     "FunctionReward",
     "Hit",
     "Improved",
     "IncomingIsIdeal",
     "InputError",
     "KeptFirst",
+    "MissingExtraError",
     "Mrr",
     "Ndcg",
     "NotIdentity",

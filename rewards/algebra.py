@@ -1,10 +1,9 @@
-"""What the arithmetic of rewards builds: sums, products, clips and differences, in one canonical form.
+"""What the arithmetic of rewards builds: sums and products, in one canonical form.
 
 Nested sums and products are flat and number factors are pulled to the front, so that two ways of writing the same
 expression give equal objects; build them with the operators of `Reward`. The score of an invalid answer follows the
-structure: a sum adds, a clip clips, `over_incoming` gives -(high - low), and a product multiplies but never lets an
-invalid answer score above the worst valid one, since the product of two penalties would be a prize. May import numpy
-only.
+structure: a sum adds, and a product multiplies but never lets an invalid answer score above the worst valid one, since
+the product of two penalties would be a prize. May import numpy only.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from functools import reduce
 
 import numpy as np
 
-from rerank_env.rewards.answers import Answers, incoming_values
+from rerank_env.rewards.answers import Answers
+from rerank_env.rewards.arguments import finite
+from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.expression import finite, number_text
+from rerank_env.rewards.expression import number_text
 from rerank_env.rewards.reward import Bounds, Reward
-from rerank_env.rewards.slates import FloatArray
 
 
 def added(left: Reward | float, right: Reward | float) -> Reward:
@@ -187,56 +187,3 @@ class Product(Reward):
     def __str__(self) -> str:
         """`a*b`."""
         return "*".join(_factor_text(factor) for factor in self.factors)
-
-
-@dataclass(frozen=True, repr=False)
-class Clip(Reward):
-    """A reward held between two numbers."""
-
-    reward: Reward
-    floor: float
-    ceiling: float
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        object.__setattr__(self, "floor", finite("the lower end of a clip", self.floor))
-        object.__setattr__(self, "ceiling", finite("the upper end of a clip", self.ceiling))
-        if self.floor > self.ceiling:
-            raise InputError(f"cannot clip to {self.floor}..{self.ceiling}; give the lower end first")
-
-    def bounds(self) -> Bounds:
-        """Range and invalid score, each clipped."""
-        values = (self.reward.low, self.reward.high, self.reward.invalid)
-        return Bounds(*(min(max(value, self.floor), self.ceiling) for value in values))
-
-    def evaluate(self, answers: Answers) -> FloatArray:
-        """The clipped values."""
-        return np.clip(answers.values(self.reward), self.floor, self.ceiling)
-
-    def __str__(self) -> str:
-        """`a.clip(low, high)`."""
-        return f"{owner_text(self.reward)}.clip({number_text(self.floor)}, {number_text(self.ceiling)})"
-
-
-@dataclass(frozen=True, repr=False)
-class OverIncoming(Reward):
-    """Q(answer) - Q(incoming order), exactly 0 for echoing the order whatever Q is. Ours."""
-
-    quality: Reward
-
-    def __post_init__(self) -> None:
-        """Check that the range does not overflow."""
-        check_bounds(self)
-
-    def bounds(self) -> Bounds:
-        """At most high - low of the quality either way; an invalid answer counts as the largest loss."""
-        span = self.quality.high - self.quality.low
-        return Bounds(0.0 - span, span, 0.0 - span)
-
-    def evaluate(self, answers: Answers) -> FloatArray:
-        """The difference; for the incoming order both sides are the same float."""
-        return answers.values(self.quality) - incoming_values(self.quality, answers.slates)
-
-    def __str__(self) -> str:
-        """`q.over_incoming()`."""
-        return f"{owner_text(self.quality)}.over_incoming()"

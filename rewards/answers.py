@@ -5,16 +5,18 @@ May import numpy only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import RankingError
-from rerank_env.rewards.rankings import Verdict, ideal_rankings, verdicts_unchecked
-from rerank_env.rewards.slates import BoolArray, FloatArray, IntArray, Slates
+from rerank_env.rewards.rankings import Verdict, completed, ideal_rankings, legal, verdicts_unchecked
+from rerank_env.rewards.slates import Slates
 
 if TYPE_CHECKING:
     from rerank_env.rewards.reward import Condition, Reward
@@ -28,12 +30,12 @@ class Answers:
     """One answer a request: `orders_BK` int64, every row a permutation of 0..K-1.
 
     Padding stands in place behind each ranking, and the incoming order stands in for an invalid answer, whose values
-    are thrown away afterwards. What has been evaluated on these answers is remembered: rewards are pure.
+    are thrown away afterwards. An object lives for one call and remembers what was evaluated in it: rewards are pure.
     """
 
     orders_BK: IntArray
     slates: Slates
-    _memo: dict[Hashable, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
+    _memo: dict[Hashable, npt.NDArray[Any]] = field(default_factory=dict, init=False, repr=False)
 
     def values(self, reward: Reward) -> FloatArray:
         """What `reward` gives these answers, float64 [B], each taken as valid. Callers must not change it."""
@@ -46,6 +48,17 @@ class Answers:
         if condition not in self._memo:
             self._memo[condition] = condition.evaluate(self)
         return self._memo[condition]
+
+    @cached_property
+    def incoming(self) -> Answers:
+        """The answers that echo the incoming order of the same slates."""
+        shape = (len(self.slates), self.slates.width)
+        return Answers(np.broadcast_to(np.arange(self.slates.width), shape), self.slates)
+
+    @cached_property
+    def ideal(self) -> Answers:
+        """The answers that put the most relevant candidate of the same slates first."""
+        return Answers(completed(ideal_rankings(self.slates), self.slates.sizes_B), self.slates)
 
 
 def answers_of(
@@ -70,6 +83,14 @@ def answers_of(
     return Answers(rankings, slates), valid_B
 
 
+def legal_orders(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
+    """Rankings as permutations of 0..K-1 int64 [B, K], padding in place behind each.
+
+    Raises `RankingError` for another shape than the slates need, and naming the first row that is no ranking.
+    """
+    return completed(*legal(checked_rankings(rankings_BK, slates), slates.sizes_B))
+
+
 def checked_rankings(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
     """Rankings as int64 of the slates' shape, or `RankingError`; whether they are legal is not looked at."""
     rankings = np.asarray(rankings_BK)
@@ -79,21 +100,3 @@ def checked_rankings(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
             f"{slates.relevance_BK.shape}; give one ranking a request, padded to the same width"
         )
     return rankings.astype(np.int64, copy=False)
-
-
-def incoming_values(reward: Reward, slates: Slates) -> FloatArray:
-    """What `reward` gives the incoming order, float64 [B]; worked out once for all slates taken from the same ones."""
-    return _reference_values(reward, slates, "incoming", lambda given: np.arange(given.width))
-
-
-def ideal_values(reward: Reward, slates: Slates) -> FloatArray:
-    """What `reward` gives the ideal order, most relevant first, float64 [B]; remembered likewise."""
-    return _reference_values(reward, slates, "ideal", ideal_rankings)
-
-
-def _reference_values(reward: Reward, slates: Slates, name: str, orders: Callable[[Slates], IntArray]) -> FloatArray:
-    def compute(given: Slates) -> FloatArray:
-        orders_BK = np.where(given.mask_BK, orders(given), np.arange(given.width))
-        return Answers(orders_BK, given).values(reward)
-
-    return slates.derived((name, reward), compute) if reward.rowwise else compute(slates)

@@ -23,7 +23,10 @@ class SlateError(InputError):
 
 
 class RankingError(InputError):
-    """An array cannot be read as rankings at all (its shape is wrong); an illegal ranking is a verdict instead."""
+    """An array cannot be read as rankings at all, or holds an illegal one where only legal ones have an answer.
+
+    Rewards never raise it for an illegal ranking: there it is a verdict, with a declared score.
+    """
 
 
 class UnknownNameError(InputError):
@@ -39,7 +42,15 @@ class UnknownNameError(InputError):
 
 
 class RewardError(RerankError, RuntimeError):
-    """A reward function raised or returned something other than one finite number a row."""
+    """A reward function raised or returned something other than one finite number a row.
+
+    `name` is the reward's and `row` the first row at fault, each None where it is not known.
+    """
+
+    def __init__(self, message: str, *, name: str | None = None, row: int | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.row = row
 
 
 class DataError(InputError):

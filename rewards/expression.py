@@ -1,17 +1,13 @@
 """What rewards and conditions share: they are values, written as text that parses back to an equal object.
 
-May import numpy only.
+May import the standard library only.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+import keyword
 from dataclasses import MISSING, Field, fields
-from functools import cached_property
 from typing import Any, ClassVar
-
-import numpy as np
 
 from rerank_env.rewards.errors import InputError
 
@@ -21,22 +17,6 @@ class Expression:
 
     name: ClassVar[str] = ""
     """The word that `parse_reward` knows the node by."""
-
-    def children(self) -> Iterator[Expression]:
-        """The nodes directly below this one."""
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            for child in value if isinstance(value, tuple) else (value,):
-                if isinstance(child, Expression):
-                    yield child
-
-    @cached_property
-    def rowwise(self) -> bool:
-        """True if the outcome of a request depends on its own row only, to the last bit, so that it may be remembered.
-
-        True for everything in this library but functions of the user's.
-        """
-        return all(child.rowwise for child in self.children())
 
     def __str__(self) -> str:
         """The text that parses back: `name`, `name@10` or `name(field=value)` with the fields that are not default."""
@@ -70,21 +50,7 @@ def number_text(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def finite(what: str, value: object) -> float:
-    """`value` as a finite float, with -0.0 as 0.0. Raises `InputError` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InputError(f"{what} is {value!r}; expected a number")
-    try:
-        number = float(value) + 0.0
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"{what} is {number}; expected a finite number")
-    return number
-
-
-def cut_off(value: object) -> int:
-    """`value` as a cut-off k, a whole number of places. Raises `InputError` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"k is {value!r}; expected a whole number of places, at least 1")
-    return int(value)
+def check_name(name: object) -> None:
+    """Raise `InputError` unless `name` is a word that can stand in the text of a reward."""
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise InputError(f"{name!r} cannot name a reward; use letters, digits and underscores, a letter first")

@@ -12,12 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rerank_env.rewards.answers import Answers
+from rerank_env.rewards.arguments import finite
+from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError, RewardError
-from rerank_env.rewards.expression import finite
+from rerank_env.rewards.expression import check_name
 from rerank_env.rewards.reward import Bounds, Reward
-from rerank_env.rewards.slates import FloatArray, IntArray, Slates
+from rerank_env.rewards.slates import Slates
 
 RewardFunction = Callable[[IntArray, Slates], npt.ArrayLike]
+
+RANGE_SLACK = 1e-9
+"""What rounding may put a value outside its declared range by, relative to the range's ends or 1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +35,7 @@ class FunctionReward(Reward):
 
     `str()` is the name, which `parse_reward` knows after `register_reward(name, reward)`; pickling needs a function
     that can be imported. Raises `InputError` for a useless declaration, and when scoring `RewardError`, naming reward
-    and row, if the function raises, returns the wrong length or anything that is not finite.
+    and row, if the function raises, returns the wrong length, anything that is not finite, or a value outside its range.
     """
 
     function: RewardFunction
@@ -38,14 +43,12 @@ class FunctionReward(Reward):
     low: float = field()
     high: float = field()
     invalid: float = field()
-    rowwise = False
 
     def __post_init__(self) -> None:
         """Check the declaration."""
         if not callable(self.function):
             raise InputError(f"{self.function!r} is no function; give one of (rankings_BK, slates)")
-        if not (isinstance(self.name, str) and self.name.isascii() and self.name.isidentifier()):
-            raise InputError(f"{self.name!r} cannot name a reward; use letters, digits and underscores, a letter first")
+        check_name(self.name)
         for bound in ("low", "high", "invalid"):
             object.__setattr__(self, bound, finite(f"{bound} of {self.name}", getattr(self, bound)))
         if self.low > self.high:
@@ -58,24 +61,32 @@ class FunctionReward(Reward):
     def evaluate(self, answers: Answers) -> FloatArray:
         """The function's values, checked."""
         slates = answers.slates
-        rankings_BK = np.where(slates.mask_BK, answers.orders_BK, -1)
+        rankings_BK = np.where(slates.mask_BK, answers.orders_BK, PAD)
         try:
             given = np.asarray(self.function(rankings_BK, slates))
         except Exception as cause:
-            raise RewardError(f"reward {self.name} raised {type(cause).__name__}: {cause}; see the cause") from cause
+            raise self._fault(f"raised {type(cause).__name__}: {cause}; see the cause") from cause
         if given.shape != (len(slates),):
-            raise RewardError(
-                f"reward {self.name} returned shape {given.shape} for {len(slates)} requests; return one number each"
-            )
+            raise self._fault(f"returned shape {given.shape} for {len(slates)} requests; return one number each")
         if given.dtype.kind not in "fiub":
-            raise RewardError(f"reward {self.name} returned dtype {given.dtype}; return one number a request")
+            raise self._fault(f"returned dtype {given.dtype}; return one number a request")
         values_B = given.astype(np.float64)
-        for row in np.flatnonzero(~np.isfinite(values_B))[:1]:
-            raise RewardError(
-                f"reward {self.name} returned {values_B[row]} for row {row}; return a finite number, "
-                "and decide what such an answer is worth"
+        for row in np.flatnonzero(~np.isfinite(values_B))[:1].tolist():
+            raise self._fault(
+                f"returned {values_B[row]} for row {row}; return a finite number, and decide what such an answer is "
+                "worth",
+                row,
+            )
+        slack = RANGE_SLACK * max(1.0, abs(self.low), abs(self.high))
+        for row in np.flatnonzero((values_B < self.low - slack) | (values_B > self.high + slack))[:1].tolist():
+            raise self._fault(
+                f"returned {values_B[row]} for row {row} but declares {self.low} to {self.high}; declare its whole range",
+                row,
             )
         return values_B
+
+    def _fault(self, complaint: str, row: int | None = None) -> RewardError:
+        return RewardError(f"reward {self.name} {complaint}", name=self.name, row=row)
 
     def __str__(self) -> str:
         """The name."""

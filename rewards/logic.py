@@ -1,6 +1,6 @@
-"""What `when`, `gate`, `&`, `|` and `~` build: rewards that depend on a condition, and conditions on conditions.
+"""What `&`, `|` and `~` build: conditions on conditions. None of them holds for an invalid answer.
 
-No condition holds for an invalid answer: `when` gives it 0 and `gate` gives it `otherwise`. May import numpy only.
+May import numpy only.
 """
 
 from __future__ import annotations
@@ -10,85 +10,26 @@ from functools import reduce
 
 import numpy as np
 
-from rerank_env.rewards.algebra import owner_text
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.expression import finite, number_text
-from rerank_env.rewards.reward import Bounds, Condition, Reward
-from rerank_env.rewards.slates import BoolArray, FloatArray
-
-
-def _check_condition(condition: object) -> None:
-    if not isinstance(condition, Condition):
-        raise InputError(f"{condition!r} is no condition; give one such as Improved() or KeptFirst()")
-
-
-def _with_default(reward: Reward, condition: Condition, default: float) -> Bounds:
-    if condition.always:
-        return Bounds(reward.low, reward.high, default)
-    return Bounds(min(reward.low, default), max(reward.high, default), default)
+from rerank_env.rewards.arrays import BoolArray
+from rerank_env.rewards.reward import Condition
 
 
 @dataclass(frozen=True, repr=False)
-class When(Reward):
-    """A reward where a condition holds, else 0."""
-
-    reward: Reward
-    condition: Condition
-
-    def __post_init__(self) -> None:
-        """Check the condition."""
-        _check_condition(self.condition)
-
-    def bounds(self) -> Bounds:
-        """The reward's range, with 0 in it unless every valid answer meets the condition."""
-        return _with_default(self.reward, self.condition, 0.0)
-
-    def evaluate(self, answers: Answers) -> FloatArray:
-        """The value where the condition holds, else 0."""
-        return np.where(answers.holds(self.condition), answers.values(self.reward), 0.0)
-
-    def __str__(self) -> str:
-        """`a.when(c)`."""
-        return f"{owner_text(self.reward)}.when({self.condition})"
-
-
-@dataclass(frozen=True, repr=False)
-class Gate(Reward):
-    """A reward where a condition holds, else another number."""
-
-    reward: Reward
-    condition: Condition
-    otherwise: float
-
-    def __post_init__(self) -> None:
-        """Check condition and number."""
-        _check_condition(self.condition)
-        object.__setattr__(self, "otherwise", finite("otherwise", self.otherwise))
-
-    def bounds(self) -> Bounds:
-        """The reward's range, with `otherwise` in it unless every valid answer meets the condition."""
-        return _with_default(self.reward, self.condition, self.otherwise)
-
-    def evaluate(self, answers: Answers) -> FloatArray:
-        """The value where the condition holds, else `otherwise`."""
-        return np.where(answers.holds(self.condition), answers.values(self.reward), self.otherwise)
-
-    def __str__(self) -> str:
-        """`a.gate(c, otherwise=x)`."""
-        return f"{owner_text(self.reward)}.gate({self.condition}, otherwise={number_text(self.otherwise)})"
-
-
-@dataclass(frozen=True, repr=False)
-class AllOf(Condition):
-    """Every one of two or more conditions holds."""
+class _Joined(Condition):
+    """Two or more conditions, joined by one operator; nested ones of the same kind are flat."""
 
     conditions: tuple[Condition, ...]
 
     def __post_init__(self) -> None:
-        """Flatten nested conjunctions."""
-        flat = [c for given in self.conditions for c in (given.conditions if isinstance(given, AllOf) else (given,))]
+        """Flatten."""
+        kind = type(self)
+        flat = [c for given in self.conditions for c in (given.conditions if isinstance(given, kind) else (given,))]
         object.__setattr__(self, "conditions", tuple(flat))
+
+
+class AllOf(_Joined):
+    """Every one of the conditions holds."""
 
     @property
     def always(self) -> bool:
@@ -104,16 +45,8 @@ class AllOf(Condition):
         return " & ".join(f"({c})" if isinstance(c, AnyOf) else str(c) for c in self.conditions)
 
 
-@dataclass(frozen=True, repr=False)
-class AnyOf(Condition):
-    """At least one of two or more conditions holds."""
-
-    conditions: tuple[Condition, ...]
-
-    def __post_init__(self) -> None:
-        """Flatten nested disjunctions."""
-        flat = [c for given in self.conditions for c in (given.conditions if isinstance(given, AnyOf) else (given,))]
-        object.__setattr__(self, "conditions", tuple(flat))
+class AnyOf(_Joined):
+    """At least one of the conditions holds."""
 
     @property
     def always(self) -> bool:
@@ -141,4 +74,4 @@ class Not(Condition):
 
     def __str__(self) -> str:
         """`~a`."""
-        return f"~({self.condition})" if isinstance(self.condition, (AllOf, AnyOf)) else f"~{self.condition}"
+        return f"~({self.condition})" if isinstance(self.condition, _Joined) else f"~{self.condition}"

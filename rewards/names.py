@@ -1,4 +1,4 @@
-"""Rewards by name: the registry, and the parser that reads `str(reward)` back.
+"""Rewards by name: the parser that reads `str(reward)` back.
 
 The text is an expression in Python's own grammar, read with `ast` and a short list of what is allowed; nothing is ever
 evaluated as code. `name@10` is short for `name(k=10)`. May import numpy only.
@@ -8,49 +8,23 @@ from __future__ import annotations
 
 import ast
 import inspect
-import keyword
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rerank_env.rewards import conditional, verifiable
 from rerank_env.rewards.algebra import Constant
 from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.expression import check_name
+from rerank_env.rewards.registry import CONDITION_OF, REWARD_OF
 from rerank_env.rewards.reward import Condition, Reward
 
 MAX_EXPRESSION_CHARS = 10_000
 
-_REWARDS: dict[str, Reward | Callable[..., Reward]] = {
-    "auc": verifiable.Auc,
-    "hit": verifiable.Hit,
-    "mrr": verifiable.Mrr,
-    "ndcg": verifiable.Ndcg,
-    "rank_promotion": verifiable.RankPromotion,
-    "recall": verifiable.Recall,
-    "valid_format": verifiable.ValidFormat,
-    "gain": conditional.gain,
-    "gr2": conditional.gr2,
-    "gr2_industrial": conditional.gr2_industrial,
-    "naive": conditional.naive,
-}
-_CONDITIONS: dict[str, Callable[..., Condition]] = {
-    "improved": conditional.Improved,
-    "incoming_is_ideal": conditional.IncomingIsIdeal,
-    "kept_first": conditional.KeptFirst,
-    "not_identity": conditional.NotIdentity,
-    "valid": conditional.Valid,
-    "was_first": conditional.WasFirst,
-}
 _METHODS = ("clip", "gate", "over_incoming", "when")
 _AT = re.compile(r"(?<![\w.)\]])([A-Za-z_]\w*)@(\d{1,9})(?!\w)", re.ASCII)
 
 Value = Reward | Condition | str | bool | None
-
-
-def reward_names() -> tuple[str, ...]:
-    """The names that `parse_reward` knows, sorted: built-in rewards, presets and registered ones."""
-    return tuple(sorted(_REWARDS))
 
 
 def register_reward(name: str, reward: Reward | Callable[..., Reward]) -> None:
@@ -58,15 +32,34 @@ def register_reward(name: str, reward: Reward | Callable[..., Reward]) -> None:
 
     Registering the same again changes nothing.
 
-    Raises `InputError` for a name that is taken or no identifier, and for something that is no reward.
+    Raises `InputError` for a name that is taken or no identifier, for something that is no reward, and for a reward
+    whose text could not be read back: a `FunctionReward` or a class of yours goes under its own name, and before
+    anything that is made of it.
     """
-    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
-        raise InputError(f"{name!r} cannot name a reward; use letters, digits and underscores, a letter first")
+    check_name(name)
     if not (isinstance(reward, Reward) or callable(reward)):
         raise InputError(f"{reward!r} is neither a reward nor a function that builds one")
-    if name in _CONDITIONS or _REWARDS.get(name, reward) != reward:
+    if name in CONDITION_OF or REWARD_OF.get(name, reward) != reward:
         raise InputError(f"the name {name!r} is taken; choose another")
-    _REWARDS[name] = reward
+    own = getattr(reward, "name", name) if isinstance(reward, type) else name
+    if own != name:
+        raise InputError(f"rewards of that class print as {own!r}; register it under that name, not as {name!r}")
+    if isinstance(reward, Reward):
+        _check_readable(name, reward)
+    REWARD_OF[name] = reward
+
+
+def _check_readable(name: str, reward: Reward) -> None:
+    """Raise `InputError` unless the text of `reward` reads back once `name` stands for it."""
+    try:
+        readable = _Reader(str(reward), {**REWARD_OF, name: reward}).read() == reward
+    except InputError:
+        readable = False
+    if not readable:
+        raise InputError(
+            f"the reward {name!r} prints as {str(reward)!r}, which does not read back; register what it is made of "
+            "first, each under its own name"
+        )
 
 
 def parse_reward(text_or_reward: str | Reward) -> Reward:
@@ -82,14 +75,15 @@ def parse_reward(text_or_reward: str | Reward) -> Reward:
         return text_or_reward
     if not isinstance(text_or_reward, str):
         raise InputError(f"a reward is given as text or as a Reward, not as {type(text_or_reward).__name__}")
-    return _Reader(text_or_reward).read()
+    return _Reader(text_or_reward, REWARD_OF).read()
 
 
 class _Reader:
     """Walks one expression; `text` keeps its length throughout, so that places in it stay right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, reward_of: Mapping[str, Reward | Callable[..., Reward]]) -> None:
         self.text = text
+        self.reward_of = reward_of
         self.cut_offs: dict[int, tuple[str, int]] = {}
         """Where `name@k` begins, in the text without leading blanks; it is parsed as the one name `name_k`."""
 
@@ -180,9 +174,9 @@ class _Reader:
 
     def _built(self, node: ast.Name, arguments: Any, keywords: dict[str, ast.expr]) -> Value:
         name, k = self.cut_offs.get(node.col_offset, (node.id, None))
-        known: Reward | Callable[..., Any] | None = _REWARDS.get(name, _CONDITIONS.get(name))
+        known: Reward | Callable[..., Any] | None = self.reward_of.get(name, CONDITION_OF.get(name))
         if known is None:
-            raise UnknownNameError.of("reward", name, [*_REWARDS, *_CONDITIONS])
+            raise UnknownNameError.of("reward", name, [*self.reward_of, *CONDITION_OF])
         positional = [self._argument(argument) for argument in arguments]
         named = {key: self._argument(argument) for key, argument in keywords.items()}
         if k is not None:

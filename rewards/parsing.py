@@ -23,9 +23,11 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.rankings import PAD, Verdict
-from rerank_env.rewards.slates import MIN_CANDIDATES, IntArray
+from rerank_env.rewards.arguments import one_of, whole
+from rerank_env.rewards.arrays import PAD, IntArray, VerdictArray
+from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.rankings import Verdict
+from rerank_env.rewards.slates import MIN_CANDIDATES
 
 MAX_CHARS = 20_000
 """Longer texts are OVERLONG and not looked at; an honest answer has tens of characters, with reasoning thousands."""
@@ -61,7 +63,7 @@ class _RefusedError(Exception):
         self.reason = reason
 
 
-def parse(text: str | bytes, size: int, *, format: str = "list", max_chars: int = MAX_CHARS) -> Parsed:
+def parse(text: str | bytes, size: int, *, text_format: str = "list", max_chars: int = MAX_CHARS) -> Parsed:
     """Read `text` as a ranking of `size` candidates. No text raises; bytes must be UTF-8, else they are MALFORMED.
 
     The first thing wrong decides the verdict: OVERLONG, EMPTY, TRUNCATED (the text is the beginning of an answer),
@@ -74,7 +76,7 @@ def parse(text: str | bytes, size: int, *, format: str = "list", max_chars: int 
     >>> parse("[2, 2]", 2).reason
     'The answer names candidate 2 more than once.'
     """
-    reader = _reader(format)
+    reader = _reader(text_format)
     _check(text, size)
     try:
         return Parsed(_ranking(text, size, reader, max_chars), Verdict.OK, Verdict.OK.sentence)
@@ -86,16 +88,16 @@ def parse_batch(
     texts: Sequence[str | bytes],
     sizes: npt.ArrayLike,
     *,
-    format: str = "list",
+    text_format: str = "list",
     max_chars: int = MAX_CHARS,
     width: int | None = None,
-) -> tuple[IntArray, npt.NDArray[np.int8]]:
+) -> tuple[IntArray, VerdictArray]:
     """Read one text a request: rankings int64 [B, width], -1 where padded or invalid, and verdict codes int8 [B].
 
     `width` is that of the slates to be scored (None: the largest size). Raises as `parse` does, and `InputError` if
     there is not one size a text.
     """
-    reader = _reader(format)
+    reader = _reader(text_format)
     sizes_B = np.asarray(sizes)
     if sizes_B.shape != (len(texts),) or (len(texts) and sizes_B.dtype.kind not in "iu"):
         raise InputError(
@@ -116,15 +118,12 @@ def parse_batch(
     return rankings_BK, verdicts_B
 
 
-def _reader(format: str) -> Callable[[str], list[str]]:
-    if format not in _READERS:
-        raise UnknownNameError.of("text format", format, _READERS)
-    return _READERS[format]
+def _reader(text_format: str) -> Callable[[str], list[str]]:
+    return _READERS[one_of("text format", text_format, _READERS)]
 
 
 def _check(text: object, size: object) -> None:
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < MIN_CANDIDATES:
-        raise InputError(f"size is {size!r}; expected a whole number of candidates, at least {MIN_CANDIDATES}")
+    whole("size", size, least=MIN_CANDIDATES)
     if not isinstance(text, (str, bytes)):
         raise InputError(f"an answer is text or bytes, not {type(text).__name__}; take the answer out of its message")
 

@@ -14,11 +14,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
-from rerank_env.rewards.slates import MIN_CANDIDATES, BoolArray, FloatArray, IntArray, Slates
-
-PAD = -1
-"""What fills the tail of a ranking."""
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
+from rerank_env.rewards.errors import InputError, RankingError
+from rerank_env.rewards.slates import MIN_CANDIDATES, Slates
 
 Ties = Literal["incoming", "reverse", "random", "refuse"]
 
@@ -68,6 +67,8 @@ def checked(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> tuple[IntArra
         raise RankingError(f"rankings have dtype {rankings.dtype}, expected integers: candidate numbers, best first")
     if sizes.shape != rankings.shape[:1]:
         raise RankingError(f"rankings have {len(rankings)} rows but sizes have shape {sizes.shape}; give one a row")
+    if sizes.dtype.kind not in "iu" and sizes.size:
+        raise RankingError(f"sizes have dtype {sizes.dtype}, expected integers; count the candidates of each request")
     sizes = sizes.astype(np.int64, copy=False)
     if len(sizes) and (sizes.min() < MIN_CANDIDATES or sizes.max() > rankings.shape[1]):
         row = int(np.flatnonzero((sizes < MIN_CANDIDATES) | (sizes > rankings.shape[1]))[0])
@@ -78,7 +79,7 @@ def checked(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> tuple[IntArra
     return rankings.astype(np.int64, copy=False), sizes
 
 
-def verdicts(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> npt.NDArray[np.int8]:
+def verdicts(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> VerdictArray:
     """Verdict codes int8 [B]: UNKNOWN if an entry is outside 0..size-1, else DUPLICATE if one repeats, else OK.
 
     Entries beyond the size are ignored. Raises `RankingError` for a wrong shape, never for an illegal ranking.
@@ -89,7 +90,7 @@ def verdicts(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> npt.NDArray[
     return verdicts_unchecked(*checked(rankings_BK, sizes_B))
 
 
-def verdicts_unchecked(rankings_BK: IntArray, sizes_B: IntArray) -> npt.NDArray[np.int8]:
+def verdicts_unchecked(rankings_BK: IntArray, sizes_B: IntArray) -> VerdictArray:
     """`verdicts` for arrays whose shapes and sizes are known to be right."""
     rows, width = rankings_BK.shape
     known_BK = rankings_BK.view(np.uint64) < sizes_B.view(np.uint64)[:, None]  # negative numbers wrap to huge ones
@@ -105,6 +106,17 @@ def verdicts_unchecked(rankings_BK: IntArray, sizes_B: IntArray) -> npt.NDArray[
         codes_B[repeated_B] = Verdict.DUPLICATE
         codes_B[unknown_B] = Verdict.UNKNOWN
     return codes_B
+
+
+def legal(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """Both as `checked` gives them, or `RankingError` naming the first row that is not a permutation."""
+    rankings, sizes = checked(rankings_BK, sizes_B)
+    for row in np.flatnonzero(verdicts_unchecked(rankings, sizes))[:1]:
+        raise RankingError(
+            f"row {row} is no ranking of {int(sizes[row])} candidates: {rankings[row].tolist()}; "
+            "name each of them once, and ask `verdicts` first where answers may be illegal"
+        )
+    return rankings, sizes
 
 
 def completed(rankings_BK: IntArray, sizes_B: IntArray) -> IntArray:
@@ -147,7 +159,7 @@ def invert(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> IntArray:
     >>> invert([[2, 0, 1]], [3]).tolist()
     [[1, 2, 0]]
     """
-    rankings, sizes = _legal(rankings_BK, sizes_B)
+    rankings, sizes = legal(rankings_BK, sizes_B)
     return padded(ranks_unchecked(completed(rankings, sizes)), sizes)
 
 
@@ -166,19 +178,12 @@ def kendall_tau(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> FloatArra
     tau = 1 - 4 * inversions / (size * (size - 1)), exact because a ranking has no ties (Kendall 1938).
     Raises `RankingError` naming the first row that is not a permutation.
     """
-    rankings, sizes = _legal(rankings_BK, sizes_B)
+    rankings, sizes = legal(rankings_BK, sizes_B)
     orders = completed(rankings, sizes)
     inversions_B = np.zeros(len(orders), dtype=np.int64)
     for place in range(orders.shape[1] - 1):
         inversions_B += (orders[:, place : place + 1] > orders[:, place + 1 :]).sum(axis=1)
     return 1.0 - 4.0 * inversions_B / (sizes * (sizes - 1))
-
-
-def _legal(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> tuple[IntArray, IntArray]:
-    rankings, sizes = checked(rankings_BK, sizes_B)
-    for row in np.flatnonzero(verdicts_unchecked(rankings, sizes))[:1]:
-        raise RankingError(f"row {row} is no ranking of {int(sizes[row])} candidates: {rankings[row].tolist()}")
-    return rankings, sizes
 
 
 def random_rankings(sizes_B: npt.ArrayLike, width: int, rng: np.random.Generator) -> IntArray:
@@ -201,7 +206,7 @@ def from_scores(
     ties: Ties,
     rng: np.random.Generator | None = None,
     tiebreak_BK: npt.NDArray[np.uint64] | None = None,
-) -> tuple[IntArray, npt.NDArray[np.int8]]:
+) -> tuple[IntArray, VerdictArray]:
     """Rankings by score, higher first, with the verdict of each row.
 
     `ties` decides between equal scores: "incoming" keeps the incoming order (which teaches order copying), "reverse"
@@ -212,8 +217,7 @@ def from_scores(
     Raises `UnknownNameError` for another tie rule, `RankingError` for a wrong shape, `InputError` if "random" is
     given neither numbers nor a generator.
     """
-    if ties not in get_args(Ties):
-        raise UnknownNameError.of("tie rule", ties, get_args(Ties))
+    one_of("tie rule", ties, get_args(Ties))
     scores = np.asarray(scores_BK)
     if scores.ndim != 2 or scores.dtype.kind not in "fiu":
         raise RankingError(

@@ -4,7 +4,7 @@ A reward is a pure function of (rankings, verdicts, slates) to one float a reque
 structure, hashable, picklable, without state, and `str(reward)` parses back to an equal reward with `parse_reward`.
 It declares the range of its scores over valid answers (`low`, `high`) and the one score of every invalid answer
 (`invalid`). A condition is asked of valid answers only: on an invalid answer every condition is false, negations
-included. May import numpy only; the operators build the classes of `algebra` and `logic`.
+included. May import numpy only; the operators build the classes of `algebra`, `shaping` and `logic`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rerank_env.rewards.answers import Answers, answers_of
+from rerank_env.rewards.arrays import BoolArray, FloatArray
 from rerank_env.rewards.expression import Expression
-from rerank_env.rewards.slates import BoolArray, FloatArray, Slates
+from rerank_env.rewards.slates import Slates
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,24 +185,22 @@ class Reward(Expression, ABC):
 
     def when(self, condition: Condition) -> Reward:
         """This reward where the condition holds, else 0; an invalid answer scores 0."""
-        from rerank_env.rewards.logic import When
-
-        return When(self, condition)
+        return self.gate(condition, otherwise=0.0)
 
     def gate(self, condition: Condition, *, otherwise: float) -> Reward:
         """This reward where the condition holds, else `otherwise`; an invalid answer scores `otherwise`."""
-        from rerank_env.rewards.logic import Gate
+        from rerank_env.rewards.shaping import Gate
 
         return Gate(self, condition, otherwise)
 
     def clip(self, low: float, high: float) -> Reward:
         """This reward, no less than `low` and no more than `high`."""
-        from rerank_env.rewards.algebra import Clip
+        from rerank_env.rewards.shaping import Clip
 
         return Clip(self, low, high)
 
     def over_incoming(self) -> Reward:
         """This reward of the answer minus this reward of the incoming order: exactly 0 for echoing it."""
-        from rerank_env.rewards.algebra import OverIncoming
+        from rerank_env.rewards.shaping import OverIncoming
 
         return OverIncoming(self)

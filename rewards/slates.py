@@ -7,19 +7,16 @@ candidates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env.rewards.arguments import whole
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import SlateError
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 MIN_CANDIDATES = 2
 """A request with fewer candidates has one order only, so nothing about it can be rewarded."""
@@ -144,44 +141,20 @@ class Slates:
     def take(self, rows_B: npt.ArrayLike) -> Slates:
         """The slates at `rows_B` (integers or booleans), in that order; rows may repeat.
 
-        Whatever `derived` has worked out, or will, for these slates is looked up and not worked out again.
-        Raises `SlateError` if a row does not exist.
+        They are not checked again. Raises `SlateError` if a row does not exist.
         """
         rows = np.asarray(rows_B)
         if not rows.size:
             rows = rows.astype(np.int64)
-        try:
-            relevance_BK, sizes_B = self.relevance_BK[rows], self.sizes_B[rows]
-        except IndexError as cause:
-            raise SlateError(f"cannot take rows from {len(self)} slates: {cause}") from cause
-        if relevance_BK.ndim != 2:
+        if rows.ndim != 1:
             raise SlateError(f"rows have shape {rows.shape}; expected a flat array of row numbers")
         taken = object.__new__(Slates)
-        root, own = self.__dict__.get("_source", (self, np.arange(len(self))))
-        taken.__dict__.update(relevance_BK=relevance_BK, sizes_B=sizes_B, _source=(root, own[rows]))
+        try:
+            taken.__dict__.update({field.name: getattr(self, field.name)[rows] for field in fields(self)})
+        except IndexError as cause:
+            raise SlateError(f"cannot take rows from {len(self)} slates: {cause}") from cause
         return taken
 
     def repeat(self, n: int) -> Slates:
         """Each slate n times in a row (b0 b0 b1 b1): the layout of a group of n answers to each request."""
-        if n < 0:
-            raise SlateError(f"cannot repeat slates {n} times; give 0 or more")
-        return self.take(np.repeat(np.arange(len(self)), n))
-
-    def derived(self, key: Hashable, compute: Callable[[Slates], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """`compute(slates)`, one value or row of values a request, worked out once and remembered under `key`.
-
-        `compute` must treat every row by itself: slates made by `take` and `repeat` look their rows up in the slates
-        they came from. The quality of the incoming order is worked out once a data set in this way, and not at
-        every step. Callers must not change the result.
-        """
-        memo: dict[Hashable, npt.NDArray[Any]] = self.__dict__.setdefault("_memo", {})
-        found = memo.get(key)
-        if found is None:
-            source: tuple[Slates, IntArray] | None = self.__dict__.get("_source")
-            found = compute(self) if source is None else source[0].derived(key, compute)[source[1]]
-            memo[key] = found
-        return found
-
-    def __reduce__(self) -> tuple[type[Slates], tuple[FloatArray, IntArray]]:
-        """Pickle the arrays; what is remembered stays behind."""
-        return Slates, (self.relevance_BK, self.sizes_B)
+        return self.take(np.repeat(np.arange(len(self)), whole("n", n, least=0)))

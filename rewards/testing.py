@@ -11,15 +11,17 @@ May import numpy and hypothesis; nothing else in the library imports this module
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import reduce
 from operator import add, mul
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import MissingExtraError
-from rerank_env.rewards.metrics import GAINS
-from rerank_env.rewards.slates import IntArray, Slates
+from rerank_env.rewards.slates import Slates
 
 try:
     from hypothesis import strategies as st
@@ -30,21 +32,10 @@ except ImportError as cause:
     ) from cause
 
 from rerank_env.rewards.algebra import Constant
-from rerank_env.rewards.conditional import (
-    Improved,
-    IncomingIsIdeal,
-    KeptFirst,
-    NotIdentity,
-    Valid,
-    WasFirst,
-    gain,
-    gr2,
-    gr2_industrial,
-    naive,
-)
-from rerank_env.rewards.rankings import PAD
+from rerank_env.rewards.kernels import GAINS
+from rerank_env.rewards.presets import Exemption
+from rerank_env.rewards.registry import CONDITIONS, LEAVES, PRESETS
 from rerank_env.rewards.reward import Condition, Reward
-from rerank_env.rewards.verifiable import Auc, Hit, Mrr, Ndcg, RankPromotion, Recall, ValidFormat
 
 GRADES = (0.0, 0.0, 1.0, 2.0, 3.0, 0.5, 0.1, 1e-9, 4.75)
 """Gains that are drawn more often than others: mostly small whole numbers, some that are not exact in binary."""
@@ -84,24 +75,38 @@ def _numbers() -> SearchStrategy[float]:
     return st.sampled_from([0.2, 1.0, -1.0, 0.0, 0.5, -0.25, 3.0, 1e-7]) | st.floats(-4, 4, allow_subnormal=False)
 
 
+ARGUMENTS: dict[str, Callable[[], SearchStrategy[Any]]] = {
+    "alpha": _numbers,
+    "exemption": lambda: st.sampled_from(get_args(Exemption)),
+    "gains": lambda: st.sampled_from(GAINS),
+    "invalid": _numbers,
+    "k": lambda: st.integers(1, 12),
+    "quality": lambda: leaves(),
+}
+"""What the arguments of built-in rewards, conditions and presets may be; those with a default may be left out too."""
+
+
+def _built(build: Callable[..., Any]) -> SearchStrategy[Any]:
+    """What `build` makes of any arguments."""
+    parameters = inspect.signature(build).parameters.values()
+    drawn = {parameter.name: ARGUMENTS[parameter.name]() for parameter in parameters}
+    needed = {p.name: drawn.pop(p.name) for p in parameters if p.default is p.empty}
+    return st.fixed_dictionaries(needed, optional=drawn).map(lambda arguments: build(**arguments))
+
+
 def leaves() -> SearchStrategy[Reward]:
-    """Rewards without parts, in every variant."""
-    cut_offs = st.integers(1, 12)
-    return st.one_of(
-        st.builds(Ndcg, k=st.none() | cut_offs, gains=st.sampled_from(GAINS), invalid=_numbers()),
-        st.builds(Recall, k=cut_offs),
-        st.builds(Hit, k=cut_offs, invalid=_numbers()),
-        st.sampled_from([Auc(), Mrr(), RankPromotion(), RankPromotion(invalid=-2.0), ValidFormat()]),
-    )
+    """Every built-in reward that is not made of others, in every variant."""
+    return st.one_of([_built(leaf) for leaf in LEAVES])
 
 
-def conditions(*, quality: SearchStrategy[Reward] | None = None) -> SearchStrategy[Condition]:
+def presets() -> SearchStrategy[Reward]:
+    """Every preset, with any arguments."""
+    return st.one_of([_built(preset) for preset in PRESETS])
+
+
+def conditions() -> SearchStrategy[Condition]:
     """Conditions combined with `&`, `|` and `~` at random."""
-    qualities = leaves() if quality is None else quality
-    plain: list[Condition] = [KeptFirst(), NotIdentity(), Valid(), WasFirst(), Improved(), IncomingIsIdeal()]
-    base: SearchStrategy[Condition] = st.one_of(
-        st.sampled_from(plain), st.builds(Improved, qualities), st.builds(IncomingIsIdeal, qualities)
-    )
+    base: SearchStrategy[Condition] = st.one_of([_built(condition) for condition in CONDITIONS])
 
     def combined(children: SearchStrategy[Condition]) -> SearchStrategy[Condition]:
         return st.one_of(
@@ -115,8 +120,7 @@ def conditions(*, quality: SearchStrategy[Reward] | None = None) -> SearchStrate
 
 def rewards(*, max_leaves: int = 6) -> SearchStrategy[Reward]:
     """Random expressions over every leaf, operator and preset."""
-    presets = st.sampled_from([gain(), gr2(), gr2(exemption="literal"), gr2_industrial(), naive()])
-    base: SearchStrategy[Reward] = st.one_of(leaves(), presets, st.builds(Constant, _numbers()))
+    base: SearchStrategy[Reward] = st.one_of(leaves(), presets(), st.builds(Constant, _numbers()))
 
     def combined(children: SearchStrategy[Reward]) -> SearchStrategy[Reward]:
         several = st.lists(children, min_size=2, max_size=3)

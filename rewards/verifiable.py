@@ -11,12 +11,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from rerank_env.rewards import metrics
+from rerank_env.rewards import kernels
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.errors import UnknownNameError
-from rerank_env.rewards.expression import cut_off, finite
+from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.reward import Bounds, Reward
-from rerank_env.rewards.slates import FloatArray
 
 
 class _Leaf(Reward):
@@ -25,10 +24,11 @@ class _Leaf(Reward):
     unit_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Check the invalid score and the cut-off."""
+        """Check the invalid score and, where there is one, the cut-off."""
         object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-        if getattr(self, "k", None) is not None:
-            object.__setattr__(self, "k", cut_off(getattr(self, "k")))  # noqa: B009 - not every leaf has one
+        k = getattr(self, "k", None)
+        if k is not None:
+            object.__setattr__(self, "k", whole("k", k, least=1))
 
     def bounds(self) -> Bounds:
         """The range of the metric, and the declared score of an invalid answer."""
@@ -48,7 +48,7 @@ class RankPromotion(_Leaf):
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.rank_promotion`."""
-        return metrics.rank_promotion(answers.orders_BK, answers.slates)
+        return kernels.rank_promotion(answers.orders_BK, answers.slates)
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,19 +56,18 @@ class Ndcg(_Leaf):
     """NDCG at `k` (None: the whole list) with "linear" or "exp2" gains; nothing relevant: 0."""
 
     k: int | None = None
-    gains: metrics.Gains = "linear"
+    gains: kernels.Gains = "linear"
     invalid: float = 0.0
     name = "ndcg"
 
     def __post_init__(self) -> None:
         """Check the gains too."""
-        if self.gains not in metrics.GAINS:
-            raise UnknownNameError.of("gain", self.gains, metrics.GAINS)
+        one_of("gain", self.gains, kernels.GAINS)
         super().__post_init__()
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.ndcg`."""
-        return metrics.ndcg(answers.orders_BK, answers.slates, k=self.k, gains=self.gains)
+        return kernels.ndcg(answers.orders_BK, answers.slates, k=self.k, gains=self.gains)
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,7 +80,7 @@ class Recall(_Leaf):
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.recall`."""
-        return metrics.recall(answers.orders_BK, answers.slates, k=self.k)
+        return kernels.recall(answers.orders_BK, answers.slates, k=self.k)
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +93,7 @@ class Hit(_Leaf):
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.hit`."""
-        return metrics.hit(answers.orders_BK, answers.slates, k=self.k)
+        return kernels.hit(answers.orders_BK, answers.slates, k=self.k)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +105,7 @@ class Mrr(_Leaf):
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.mrr`."""
-        return metrics.mrr(answers.orders_BK, answers.slates)
+        return kernels.mrr(answers.orders_BK, answers.slates)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +117,7 @@ class Auc(_Leaf):
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.auc`."""
-        return metrics.auc(answers.orders_BK, answers.slates)
+        return kernels.auc(answers.orders_BK, answers.slates)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,10 +12,9 @@ only; the rest is loaded on first use and needs torch, without which that use ra
 if __name__ == "training":
     raise ImportError("this package is imported as rerank_env.training; write `from rerank_env import training`")
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rerank_env.rewards.errors import MissingExtraError
+from rerank_env import lazy
 
 if TYPE_CHECKING:
     from rerank_env.training import advantages, checkpoints, dapo, evaluate, losses, rollouts, supervised
@@ -40,32 +39,22 @@ __all__ = [
     "supervised",
 ]
 
-_HOME = {
-    "DapoConfig": "dapo",
-    "Evaluation": "evaluate",
-    "Interrupted": "learner",
-    "StepLog": "learner",
-    "SupervisedConfig": "supervised",
-    "TrainResult": "learner",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a name on first use; `MissingExtraError` where torch or safetensors is needed and not installed."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_HOME.get(name, name)}")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("torch", "safetensors"):
-            raise
-        raise MissingExtraError(
-            f'{name} needs {error.name}, which is not installed; run: pip install "rerank-env[training]"'
-        ) from error
-    value = getattr(module, name) if name in _HOME else module
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.names(
+    globals(),
+    {
+        "DapoConfig": "dapo",
+        "Evaluation": "evaluate",
+        "Interrupted": "learner",
+        "StepLog": "learner",
+        "SupervisedConfig": "supervised",
+        "TrainResult": "learner",
+        "advantages": "advantages",
+        "checkpoints": "checkpoints",
+        "dapo": "dapo",
+        "evaluate": "evaluate",
+        "losses": "losses",
+        "rollouts": "rollouts",
+        "supervised": "supervised",
+    },
+    extra="training",
+)

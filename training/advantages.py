@@ -15,21 +15,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.arrays import BoolArray, FloatArray
+from rerank_env.rewards.errors import InputError
 
 SCALES = ("none", "std")
 
 SMALLEST_SPREAD = 1e-8
 """Rewards of one group that differ by less are one reward to us; two float64 sums of the same terms differ by 1e-16."""
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
-
-
-def check_scale(scale: str) -> None:
-    """Raise `UnknownNameError` unless `scale` is one of `SCALES`."""
-    if scale not in SCALES:
-        raise UnknownNameError.of("advantage scale", scale, SCALES)
 
 
 def dead_groups(values_BG: npt.ArrayLike) -> BoolArray:
@@ -53,7 +46,7 @@ def group_relative(rewards_BG: npt.ArrayLike, *, scale: str = "std") -> FloatArr
     Invariant to the order of the groups and of the answers inside one. Raises `InputError` for NaN, infinity or a
     wrong shape, `UnknownNameError` for an unknown scale.
     """
-    check_scale(scale)
+    one_of("advantage scale", scale, SCALES)
     rewards = _checked(rewards_BG)
     centred_BG: FloatArray = rewards - rewards.mean(axis=1, keepdims=True)
     if scale == "std":

@@ -16,11 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from rerank_env.rewards.arrays import FloatArray, IntArray
 from rerank_env.rewards.errors import InputError
-
-FloatArray = npt.NDArray[np.float64]
 
 RESAMPLES_AT_A_TIME = 256
 """Bounds the memory at 256 weights a user, whatever the number of resamples."""
@@ -35,9 +33,9 @@ class Interval:
     high: float
 
     @property
-    def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of zero."""
-        return self.low > 0.0 or self.high < 0.0
+    def is_gain(self) -> bool:
+        """Whether the whole interval lies above zero: for a difference, whether a gain may be claimed."""
+        return self.low > 0.0
 
     def to_dict(self) -> dict[str, float]:
         """JSON-ready."""
@@ -69,7 +67,7 @@ class ClusterBootstrap:
 
 def cluster_bootstrap(
     values_BC: FloatArray,
-    users_B: npt.NDArray[np.int64],
+    users_B: IntArray,
     *,
     resamples: int,
     rng: np.random.Generator,

@@ -1,13 +1,13 @@
 """Checkpoints that are complete or absent: safetensors and JSON, never a pickle.
 
-May import torch, safetensors and `rerank_env.rewards`. On disk, under one run's directory:
+May import torch, safetensors and `rerank_env`. On disk, under one run's directory:
 
     checkpoints/step-00000040/   tensors.safetensors, state.json     the last two are kept
-    checkpoints/best-00000030/   the same two files                  the newest is kept
 
-A checkpoint is written into a temporary folder, forced to disk file by file, and renamed into place; only then are
-older ones removed. So a full disk, a crash or a kill at any moment leaves the previous checkpoint as it was. Both files
-carry a checksum; a checkpoint that fails it is passed over, with a warning, for the one before.
+A checkpoint, the best weights so far among its tensors, is written into a temporary folder, forced to disk file by
+file, and renamed into place; only then are older ones removed. So a full disk, a crash or a kill at any moment leaves
+the previous checkpoint as it was. Both files carry a checksum; a checkpoint that fails it is passed over, with a
+warning, for the one before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
+from rerank_env import durable
 from rerank_env.rewards.errors import CheckpointError
 
 FORMAT = 1
@@ -58,64 +58,58 @@ class CheckpointStore:
         """Nothing is created or read before it is needed."""
         self.folder = directory / "checkpoints"
 
-    def save(self, checkpoint: Checkpoint, *, kind: str = "step") -> Path:
-        """Write `checkpoint` atomically, then remove older ones of its kind ("step" or "best"); returns its folder.
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Write `checkpoint` atomically, then remove the ones before the last; returns its folder.
 
         Raises `CheckpointError` in one sentence if the disk refuses; earlier checkpoints are then untouched.
         """
-        place = self.folder / f"{kind}-{checkpoint.step:08d}"
-        temporary: Path | None = None
+        place, temporary = self._place(checkpoint.step), None
+        payload = bytes_from_tensors({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
+        state = json.dumps(checkpoint.state, sort_keys=True, allow_nan=False)
+        envelope = {
+            "format": FORMAT,
+            "step": checkpoint.step,
+            "tensors_sha256": hashlib.sha256(payload).hexdigest(),
+            "state_sha256": hashlib.sha256(state.encode()).hexdigest(),
+            "state": checkpoint.state,
+        }
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
-            temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=self.folder))
-            payload = bytes_from_tensors(
-                {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
-            )
-            state = json.dumps(checkpoint.state, sort_keys=True, allow_nan=False)
-            envelope = {
-                "format": FORMAT,
-                "step": checkpoint.step,
-                "tensors_sha256": hashlib.sha256(payload).hexdigest(),
-                "state_sha256": hashlib.sha256(state.encode()).hexdigest(),
-                "state": checkpoint.state,
-            }
-            write_durably(temporary / TENSORS_NAME, payload)
-            write_durably(temporary / STATE_NAME, json.dumps(envelope, sort_keys=True, indent=1).encode())
-            _sync_folder(temporary)
-            if place.exists():  # the same step of a run that was resumed from before it
-                place.rename(temporary.with_name(temporary.name + ".old"))
-            temporary.rename(place)
-            _sync_folder(self.folder)
-        except OSError as error:
-            raise CheckpointError(
-                f"the checkpoint of step {checkpoint.step} could not be written to {place} "
-                f"({error.strerror or error}); the earlier ones are untouched, so free some space and resume the run"
-            ) from error
+            with durable.writing(place):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._sweep()
+                temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=self.folder))
+                durable.replace(temporary / TENSORS_NAME, payload)
+                durable.replace(temporary / STATE_NAME, json.dumps(envelope, sort_keys=True, indent=1).encode())
+                if place.exists():  # the same step of a run that was resumed from before it
+                    place.rename(temporary.with_name(temporary.name + ".old"))
+                temporary.rename(place)
+                durable.sync_folder(self.folder)
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
-        self._prune(kind)
+        for step in self.steps()[:-KEPT_STEPS]:
+            shutil.rmtree(self._place(step), ignore_errors=True)
+        self._sweep()
         return place
 
-    def steps(self, kind: str = "step") -> list[int]:
-        """The steps of the complete checkpoints of a kind, oldest first."""
+    def steps(self) -> list[int]:
+        """The steps of the complete checkpoints, oldest first."""
         found = []
-        for path in self.folder.glob(f"{kind}-*"):
+        for path in self.folder.glob("step-*"):
             with contextlib.suppress(ValueError):
-                found.append(int(path.name.removeprefix(f"{kind}-")))
+                found.append(int(path.name.removeprefix("step-")))
         return sorted(found)
 
-    def load_latest(self, kind: str = "step") -> Checkpoint | None:
+    def load_latest(self) -> Checkpoint | None:
         """The newest readable checkpoint; None if there is none at all.
 
         A torn or corrupt one is passed over with a warning. Raises `CheckpointError` if all are.
         """
-        steps = self.steps(kind)
+        steps = self.steps()
         last: CheckpointError | None = None
         for step in reversed(steps):
             try:
-                return read_checkpoint(self.folder / f"{kind}-{step:08d}")
+                return read_checkpoint(self._place(step))
             except CheckpointError as error:
                 logger.warning("%s; trying the checkpoint before it", error)
                 last = error
@@ -127,16 +121,12 @@ class CheckpointStore:
         return None
 
     def remove_after(self, step: int) -> None:
-        """Forget every checkpoint, best ones included, that is newer than `step`."""
-        for kind in ("step", "best"):
-            for newer in (s for s in self.steps(kind) if s > step):
-                shutil.rmtree(self.folder / f"{kind}-{newer:08d}", ignore_errors=True)
+        """Forget every checkpoint that is newer than `step`."""
+        for newer in (s for s in self.steps() if s > step):
+            shutil.rmtree(self._place(newer), ignore_errors=True)
 
-    def _prune(self, kind: str) -> None:
-        kept = KEPT_STEPS if kind == "step" else 1
-        for step in self.steps(kind)[:-kept]:
-            shutil.rmtree(self.folder / f"{kind}-{step:08d}", ignore_errors=True)
-        self._sweep()
+    def _place(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
 
     def _sweep(self) -> None:
         for path in self.folder.glob(f"{TEMPORARY_PREFIX}*"):  # left by a process that was killed while writing
@@ -164,22 +154,6 @@ def read_checkpoint(place: Path) -> Checkpoint:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {place} cannot be read ({type(error).__name__}: {error})") from error
-
-
-def write_durably(path: Path, payload: bytes) -> None:
-    """Write `payload` and force it to the disk before returning."""
-    with path.open("wb") as file:
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[nn.Parameter, str]) -> dict[str, Tensor]:

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError
-
-IntArray = npt.NDArray[np.int64]
 
 
 class RequestEpochs:

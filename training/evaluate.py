@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rerank_env.agents import Incoming, Oracle, Policy, Random
-from rerank_env.data.requests import IntArray, Requests
+from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward, rankings
-from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.answers import checked_rankings
+from rerank_env.rewards.arrays import FloatArray, IntArray
+from rerank_env.rewards.errors import InputError, RankingError
 from rerank_env.training.bootstrap import ClusterBootstrap, Interval, cluster_bootstrap
 
 METRICS = ("recall@1", "recall@3", "recall@5", "ndcg@3", "ndcg@5", "ndcg@10", "mrr", "auc")
 """What is reported unless other metrics are named; each is a reward of this library, so an invalid answer scores 0."""
 
 INCOMING, RANDOM, ORACLE = "incoming", "random", "oracle"
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Evaluation:
         return self.bootstrap.interval(self._column(name, metric))
 
     def difference(self, name: str, baseline: str, metric: str) -> Interval:
-        """Mean paired difference `name` minus `baseline`; no gain may be claimed unless it excludes zero."""
+        """Mean paired difference `name` minus `baseline`; no gain may be claimed unless it `is_gain`."""
         return self.bootstrap.difference(self._column(name, metric), self._column(baseline, metric))
 
     def gain(self, name: str, metric: str) -> Interval:
@@ -189,20 +189,17 @@ def _answered(
 
 
 def _ranked(name: str, policy: Policy, requests: Requests, rng: np.random.Generator) -> IntArray:
-    answers_BK = np.asarray(policy.rank(requests, rng=rng))
-    if answers_BK.shape != requests.candidates_BK.shape or answers_BK.dtype.kind not in "iu":
-        raise InputError(
-            f"policy {name!r} answered with shape {answers_BK.shape} and type {answers_BK.dtype}; it must give one "
-            f"integer ranking a request, shape {requests.candidates_BK.shape}"
-        )
-    return answers_BK.astype(np.int64, copy=False)
+    answers_BK = policy.rank(requests, rng=rng)
+    try:
+        return checked_rankings(answers_BK, requests.slates)
+    except RankingError as error:
+        raise InputError(f"policy {name!r} gave no rankings: {error}") from error
 
 
 def _composed(outer_BK: IntArray, inner_BK: IntArray, sizes_B: IntArray) -> IntArray:
     """outer[inner[i]] row by row: what stands at place i of `inner`, renamed by `outer`; tails -1."""
-    real_BK = np.arange(inner_BK.shape[1]) < sizes_B[:, None]
-    renamed_BK = np.take_along_axis(outer_BK, np.where(real_BK, inner_BK, 0), axis=1)
-    return np.where(real_BK, renamed_BK, -1)
+    renamed_BK = np.take_along_axis(outer_BK, rankings.completed(inner_BK, sizes_B), axis=1)
+    return rankings.padded(renamed_BK, sizes_B)
 
 
 def _averaged(single: Sequence[Row]) -> Row:

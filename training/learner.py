@@ -1,28 +1,34 @@
-"""What a trainer is made of: a learner, a schedule, and what a run reports.
+"""What a trainer is made of: a learner, and what a run reports.
 
 May import torch, `rerank_env` and `rerank_env.agents`. An algorithm subclasses `Learner` and hands it to `loop.run`.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rerank_env.agents.listwise import ListwisePolicy
-from rerank_env.rewards.errors import RerankError
+from rerank_env.data.requests import Requests
 from rerank_env.training.epochs import RequestEpochs
+from rerank_env.training.settings import TrainConfig
 
 Values = dict[str, float | int | str | None]
 """Named values of one step, finite or null."""
 
 
-class Interrupted(RerankError, KeyboardInterrupt):  # noqa: N818 - an interruption is not an error
-    """Training was stopped by Ctrl-C after saving; `step` steps are kept and running again goes on from there."""
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C after saving; `step` steps are kept and running again goes on from there.
+
+    No error: like any KeyboardInterrupt it passes by an `except Exception`.
+    """
 
     def __init__(self, step: int, directory: Path) -> None:
         """Say how many steps are safe, and where."""
@@ -62,36 +68,28 @@ class TrainResult:
     directory: Path
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When things happen: validation every `validate_every` steps and after the last, the same for checkpoints.
+class Learner(ABC):
+    """What one algorithm brings to the loop. Everything a later step depends on must be in the four below.
 
-    Validation is the mean of `metric` over the validation requests under `policy.rank`. With `patience`, training
-    stops after that many validations in a row without a new best.
+    The policy's weights, the optimiser's moments, the order of requests, and one random generator for all the rest.
     """
 
-    steps: int
-    checkpoint_every: int
-    validate_every: int
-    metric: str
-    patience: int | None = None
+    algorithm: ClassVar[str]
 
-    def due(self, every: int, step: int) -> bool:
-        """Whether something done `every` so many steps is done after `step`."""
-        return step % every == 0 or step == self.steps
-
-
-class Learner(ABC):
-    """What one algorithm brings to the loop. Everything a later step depends on must be in these four."""
-
-    policy: ListwisePolicy
-    optimizer: torch.optim.Optimizer
-    epochs: RequestEpochs
-    generator: torch.Generator
+    def __init__(self, policy: ListwisePolicy, requests: Requests, config: TrainConfig) -> None:
+        """Make the optimiser, the order of requests and the generator; `config.seed` decides the latter two."""
+        self.policy, self.requests, self.config = policy, requests, config
+        self.optimizer: torch.optim.Optimizer = adamw(policy, config.weight_decay)
+        self.epochs = RequestEpochs(len(requests), config.seed)
+        self.generator = torch.Generator().manual_seed(config.seed)
 
     @abstractmethod
     def step(self, step: int) -> Values:
         """Do update number `step`, counted from 1, and return what to log, the same names every time."""
+
+    def identity(self) -> dict[str, str]:
+        """What decides the outcome besides algorithm, policy, requests and configuration; a resume must agree."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 - most learners hold nothing open
         """Release what `step` holds on to."""
@@ -117,7 +115,7 @@ def apply_gradients(
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     norm = float(nn.utils.clip_grad_norm_(module.parameters(), max_norm))
-    if norm != norm or norm == float("inf"):
+    if not math.isfinite(norm):
         optimizer.zero_grad(set_to_none=True)
         return None
     for group in optimizer.param_groups:

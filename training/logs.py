@@ -1,20 +1,20 @@
 """metrics.jsonl: one line of JSON a training step, appended, cut back when a run resumes.
 
-May import the standard library and `rerank_env.rewards`. A line holds `step` and named finite numbers (null where a
-step has no value). A run killed in the middle of a line leaves a torn tail, which resuming cuts off, so that the log
-of a resumed run equals that of an uninterrupted one in everything but `seconds`.
+May import the standard library and `rerank_env`. A line holds `step` and named values: a finite number, a text such as
+why an update was skipped, or null where a step has none. A run killed in the middle of a line leaves a torn tail, which
+resuming cuts off, so that the log of a resumed run equals that of an uninterrupted one in everything but `seconds`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rerank_env.rewards.errors import CheckpointError, DataError
+from rerank_env import durable
+from rerank_env.rewards.errors import DataError
 
 LOG_NAME = "metrics.jsonl"
 
@@ -35,7 +35,7 @@ class MetricsLog:
         Raises `CheckpointError` if the disk refuses it, ValueError for NaN or infinity (a bug of the trainer).
         """
         text = json.dumps(dict(line), allow_nan=False) + "\n"
-        with self._refusals(f"the line of step {line['step']}"), self.path.open("a", encoding="utf-8") as file:
+        with durable.writing(self.path), self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(text)
 
     def sync(self) -> None:
@@ -44,34 +44,20 @@ class MetricsLog:
         Raises `CheckpointError` if the disk refuses, as `cut_after` does.
         """
         if self.path.exists():
-            with self._refusals("the log"), self.path.open("rb") as file:
+            with durable.writing(self.path), self.path.open("r+b") as file:  # Windows syncs what is open for writing
                 os.fsync(file.fileno())
 
     def cut_after(self, step: int) -> None:
         """Drop every line after `step`, and a torn last line, in one atomic replacement; no file, nothing to do."""
         if not self.path.exists():
             return
-        whole, _, torn = self.path.read_text(encoding="utf-8", errors="replace").rpartition("\n")
+        with durable.writing(self.path):
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+        whole, _, torn = text.rpartition("\n")
         lines = whole.split("\n") if whole else []
         kept = [line for line in lines if _step_of(line) <= step]
-        if len(kept) == len(lines) and not torn:
-            return
-        temporary = self.path.with_suffix(".tmp")
-        with self._refusals(f"the log up to step {step}"):
-            with temporary.open("w", encoding="utf-8") as file:
-                file.writelines(f"{line}\n" for line in kept)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-
-    @contextmanager
-    def _refusals(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise CheckpointError(
-                f"{what} could not be written to {self.path} ({error.strerror}); free some space and resume the run"
-            ) from error
+        if torn or len(kept) < len(lines):
+            durable.replace(self.path, "".join(f"{line}\n" for line in kept).encode())
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,8 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.checkpoints import Checkpoint, CheckpointStore, optimizer_tensors, restore_optimizer
-from rerank_env.training.learner import Interrupted, Learner, Schedule, StepLog, TrainResult
+from rerank_env.training.learner import Interrupted, Learner, StepLog, TrainResult
 from rerank_env.training.logs import LOG_NAME, MetricsLog
-
-__all__ = ["Interrupted", "Learner", "Schedule", "StepLog", "TrainResult", "fingerprint", "run"]
 
 RECENT_STEPS = 20
 """The time to go is foretold from the mean of this many steps."""
@@ -53,39 +51,30 @@ class _Best:
 
 def run(
     learner: Learner,
-    schedule: Schedule,
     *,
     directory: Path,
-    identity: Mapping[str, Any],
     validation: Requests | None,
     resume: bool,
     on_step: Callable[[StepLog], None] | None,
 ) -> TrainResult:
     """Train to the end, from the newest checkpoint in `directory` if `resume` and there is one.
 
-    `identity` names everything that decides the outcome (configuration, reward, data); a checkpoint with another
-    identity is refused with an `InputError` naming the field. `resume=False` forgets an earlier run in `directory`.
-    Raises `Interrupted` on Ctrl-C, `CheckpointError` if the disk refuses.
+    A checkpoint of a run with another algorithm, policy, configuration or other data is refused with an `InputError`
+    naming the field. `resume=False` forgets an earlier run in `directory`. Validation is the mean of `config.metric`
+    over the validation requests under `policy.rank`. Raises `Interrupted` on Ctrl-C, `CheckpointError` if the disk
+    refuses.
     """
-    comparable = json.loads(json.dumps(dict(identity)))  # as it will come back from a checkpoint
     try:
-        return _Run(learner, schedule, directory, comparable, validation).run(resume, on_step)
+        return _Run(learner, directory, validation).run(resume, on_step)
     finally:
         learner.close()
 
 
 class _Run:
-    def __init__(
-        self,
-        learner: Learner,
-        schedule: Schedule,
-        directory: Path,
-        identity: dict[str, Any],
-        validation: Requests | None,
-    ) -> None:
-        self.learner, self.schedule, self.directory = learner, schedule, directory
-        self.identity, self.validation = identity, validation
-        self.metric: Reward = parse_reward(schedule.metric)
+    def __init__(self, learner: Learner, directory: Path, validation: Requests | None) -> None:
+        self.learner, self.config, self.directory, self.validation = learner, learner.config, directory, validation
+        self.identity = _identity(learner, validation)
+        self.metric: Reward = parse_reward(self.config.metric)
         self.store = CheckpointStore(directory)
         self.log = MetricsLog(directory / LOG_NAME)
         self.names = {parameter: name for name, parameter in learner.policy.named_parameters()}
@@ -96,7 +85,7 @@ class _Run:
         completed = self._snapshot(step)
         recent: list[float] = []
         try:
-            while step < self.schedule.steps and not self._has_stopped_early():
+            while step < self.config.steps and not self._has_stopped_early():
                 started = time.perf_counter()
                 values = self.learner.step(step + 1)
                 step += 1
@@ -104,12 +93,12 @@ class _Run:
                 seconds = time.perf_counter() - started
                 self.log.append({"step": step, **values, "seconds": round(seconds, 6)})
                 completed = self._snapshot(step)
-                if self.schedule.due(self.schedule.checkpoint_every, step) or self._has_stopped_early():
+                if self.config.due(self.config.checkpoint_every, step) or self._has_stopped_early():
                     self._save(completed)
                 recent = [*recent[-RECENT_STEPS + 1 :], seconds]
                 if on_step is not None:
-                    left = self.schedule.steps - step
-                    on_step(StepLog(step, self.schedule.steps, values, seconds, left * sum(recent) / len(recent)))
+                    left = self.config.steps - step
+                    on_step(StepLog(step, self.config.steps, values, seconds, left * sum(recent) / len(recent)))
         except KeyboardInterrupt as interrupt:
             self._save(completed)
             raise Interrupted(completed.step, self.directory) from interrupt
@@ -117,18 +106,17 @@ class _Run:
 
     def _start(self, resume: bool) -> int:
         latest = self.store.load_latest() if resume else None
-        if latest is not None:
-            self._check_identity(latest.state["identity"])
-            self._restore(latest)
-        step = latest.step if latest is not None else 0
-        self.store.remove_after(step if latest is not None else -1)
-        self.log.cut_after(step)
         if latest is None:
+            self.store.remove_after(-1)
+            self.log.cut_after(0)
             self._validate(0)
             self._save(self._snapshot(0))
-        elif self.best is not None and self.best.step not in self.store.steps("best"):
-            self._export_best()
-        return step
+            return 0
+        self._check_identity(latest.state["identity"])
+        self._restore(latest)
+        self.store.remove_after(latest.step)
+        self.log.cut_after(latest.step)
+        return latest.step
 
     def _finish(self, step: int) -> TrainResult:
         policy, best = self.learner.policy, self.best
@@ -145,27 +133,20 @@ class _Run:
         )
 
     def _has_stopped_early(self) -> bool:
-        patience = self.schedule.patience
+        patience = self.config.patience
         return patience is not None and self.best is not None and self.best.since >= patience
 
     def _validate(self, step: int) -> float | None:
-        if self.validation is None or not self.schedule.due(self.schedule.validate_every, step):
+        if self.validation is None or not self.config.due(self.config.validate_every, step):
             return None
         self.learner.policy.eval()
         rankings_BK = self.learner.policy.rank(self.validation, rng=np.random.default_rng(VALIDATION_SEED))
         value = float(self.metric.score(rankings_BK, self.validation.slates).total_B.mean())
         if self.best is None or value > self.best.value:
             self.best = _Best(step, value, _copied(self.learner.policy.state_dict()))
-            self._export_best()
         else:
             self.best.since += 1
         return value
-
-    def _export_best(self) -> None:
-        best = self.best
-        assert best is not None
-        state = {"identity": self.identity, "metric": self.schedule.metric, "value": best.value}
-        self.store.save(Checkpoint(best.step, best.weights, state), kind="best")
 
     def _save(self, completed: Checkpoint) -> None:
         self.log.sync()
@@ -200,11 +181,25 @@ class _Run:
             if then != now:
                 raise InputError(
                     f"{field} is {now!r} but the run in {self.directory} was started with {then!r}; restore it, name "
-                    "another directory, or start afresh with resume=False"
+                    "another directory, or start afresh with resume=False (`rerank train --restart`)"
                 )
 
 
-def fingerprint(requests: Requests) -> str:
+def _identity(learner: Learner, validation: Requests | None) -> dict[str, Any]:
+    """Everything that decides the outcome, as it will come back from a checkpoint."""
+    named = {
+        "algorithm": learner.algorithm,
+        **learner.identity(),
+        "data": _fingerprint(learner.requests),
+        "validation": None if validation is None else _fingerprint(validation),
+        **{f"config.{name}": value for name, value in asdict(learner.config).items()},
+        **{f"policy.{name}": value for name, value in asdict(learner.policy.config).items()},
+    }
+    as_read: dict[str, Any] = json.loads(json.dumps(named))
+    return as_read
+
+
+def _fingerprint(requests: Requests) -> str:
     """A short hash of everything a trainer reads from `requests`, its catalogue included."""
     digest = hashlib.sha256()
     arrays = (

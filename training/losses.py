@@ -34,13 +34,11 @@ class ClippedLoss:
     """`loss` to be minimised (0 with a graph if nothing is selected), and what to log, detached scalars.
 
     `clip_fraction`: share of selected slots whose gradient the clip removed. `ratio_max`: largest ratio among them.
-    `slots`: how many were selected; 0 means that there was nothing to learn from.
     """
 
     loss: Tensor
     clip_fraction: float
     ratio_max: float
-    slots: int
 
 
 def clipped_surrogate(
@@ -69,7 +67,7 @@ def clipped_surrogate(
     with torch.no_grad():
         held_back = int(((clipped_BGK < plain_BGK) & mask_BGK).sum())
         ratio_max = float(ratio_BGK.masked_fill(~mask_BGK, 0.0).max()) if slots else 1.0
-    return ClippedLoss(loss=-objective, clip_fraction=held_back / max(slots, 1), ratio_max=ratio_max, slots=slots)
+    return ClippedLoss(loss=-objective, clip_fraction=held_back / max(slots, 1), ratio_max=ratio_max)
 
 
 def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> None:
@@ -83,25 +81,6 @@ def _check_shapes(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, ma
             f"advantages have shape {tuple(advantages.shape)} but the log-probabilities need "
             f"{tuple(logprobs.shape[:2])}; give one advantage an answer"
         )
-
-
-def reward_slots(relevance_BGK: Tensor, sizes_B: Tensor, *, truncate: str, k: int = 0) -> Tensor:
-    """Which slots of each answer can matter to its reward, bool [B, G, K]; padded slots never do.
-
-    `relevance_BGK` is the relevance of the candidate placed at each slot. `truncate`: "none" keeps all slots; "top_k"
-    the first `k`, for a reward that reads only those; "target" those up to the last relevant candidate, for a reward
-    that reads only where relevant candidates stand (an answer that places nothing relevant keeps none). Leaving out
-    slots that cannot change the reward leaves the expected gradient as it is and lowers its variance.
-    """
-    slots_K = torch.arange(relevance_BGK.shape[2], device=relevance_BGK.device)
-    real_BGK = (slots_K < sizes_B[:, None, None]).expand(relevance_BGK.shape)
-    if truncate == "top_k":
-        return real_BGK & (slots_K < k)
-    if truncate == "target":
-        relevant_BGK = (relevance_BGK > 0) & real_BGK
-        remaining_BGK = relevant_BGK.flip(-1).cumsum(-1).flip(-1)
-        return remaining_BGK > 0
-    return real_BGK
 
 
 def listwise_cross_entropy(logits_BKK: Tensor, targets_BKK: Tensor, open_BKK: Tensor) -> Tensor:

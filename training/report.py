@@ -59,7 +59,7 @@ def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             method = run.partition("-")[0]
             points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
             if points:
-                label = None if method in drawn else method
+                label = run if method != "supervised" else None if method in drawn else method
                 drawn.add(method)
                 look = {"color": "#8a94a3", "linestyle": "--"} if method == "supervised" else {}
                 axis.plot(*zip(*points, strict=True), label=label, linewidth=1.2, **look)

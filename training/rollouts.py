@@ -17,16 +17,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rerank_env.agents import plackett_luce
 from rerank_env.agents.listwise import ListwisePolicy
 from rerank_env.agents.observations import tensors
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.training.advantages import dead_groups
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +76,6 @@ class Sampler:
         metric: str,
         requests_per_step: int,
         group_size: int,
-        seed: int,
     ) -> None:
         """Make the environments; raises what `RerankVectorEnv` raises."""
         self.policy, self.group_size = policy, group_size
@@ -94,11 +89,9 @@ class Sampler:
             action="ranking",
             metrics=(self.metric,),
         )
-        self.envs.reset(seed=seed)
 
-    @torch.no_grad()
     def sample(self, rows_B: IntArray, generator: torch.Generator) -> Rollouts:
-        """Ask for `rows_B`, at least one and at most `requests_per_step`; the policy should be in evaluation mode.
+        """Ask for `rows_B`, at least one and at most `requests_per_step`.
 
         With fewer rows than environments the rest are asked the same again and ignored.
         """
@@ -106,12 +99,8 @@ class Sampler:
         places = self.envs.num_envs // group
         seen, _ = self.envs.reset(options={"request": np.resize(rows_B, places).repeat(group)})
         observation = tensors({name: values[: groups * group : group] for name, values in seen.items()})
-        sizes_B = observation.sizes_B
-        logits_BKK = self.policy(observation)
-        rankings_BGK = plackett_luce.sample(logits_BKK, sizes_B, group, generator=generator)
-        logprobs_BGK = plackett_luce.log_prob(logits_BKK, rankings_BGK, sizes_B)
-        entropy_BGK = plackett_luce.path_entropy(logits_BKK, rankings_BGK, sizes_B)
-        answers_BGK = rankings_BGK.cpu().numpy()
+        samples = self.policy.sample(observation, group, generator=generator)
+        answers_BGK = samples.rankings_BNK.cpu().numpy()
         width = answers_BGK.shape[-1]
         actions = np.resize(answers_BGK, (places, group, width)).reshape(-1, width)
         _, paid, _, _, infos = self.envs.step(actions)
@@ -123,8 +112,8 @@ class Sampler:
         return Rollouts(
             rows_B=np.asarray(rows_B, dtype=np.int64),
             rankings_BGK=answers_BGK,
-            logprobs_BGK=logprobs_BGK,
-            entropy_BGK=entropy_BGK,
+            logprobs_BGK=samples.logprobs_BNK,
+            entropy_BGK=samples.entropies_BNK,
             rewards_BG=grouped(np.asarray(paid)).astype(np.float64),
             raw_BG=grouped(final["metrics"][self.metric]).astype(np.float64),
             valid_BG=grouped(final["valid"]).astype(np.bool_),

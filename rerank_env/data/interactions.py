@@ -1,6 +1,6 @@
 """Who rated what and when: the log that requests are cut from.
 
-May import numpy and `rerank_env.rewards.errors`. Suffixes: `_N` interactions, `_I` items, `_C` content features.
+May import numpy and `rerank_env.rewards`. Suffixes: `_N` interactions, `_I` items, `_C` content features.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from rerank_env.data.requests import Float32Array, FloatArray, IntArray
+from rerank_env.rewards.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError
 
 
@@ -71,6 +70,6 @@ class Interactions:
         """How many items the catalogue has, seen in the log or not."""
         return len(self.texts)
 
-    def counts_I(self, among: npt.NDArray[np.bool_]) -> FloatArray:
+    def counts_I(self, among: BoolArray) -> FloatArray:
         """How often each item occurs among the interactions where `among` [N] is true."""
         return np.bincount(self.items_N[among], minlength=self.item_count).astype(np.float64)

@@ -1,79 +1,59 @@
 """Re-ranking requests: the one record that environments, prompts, policies and trainers all read.
 
-May import numpy and `rerank_env.rewards` only. Suffixes: `_B` requests, `_K` candidates, `_H` history entries,
-`_I` items of the catalogue, `_F` item features.
+May import numpy, `rerank_env.data.catalog` and `rerank_env.rewards`. Suffixes: `_B` requests, `_K` candidates, `_H`
+history entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.errors import DataError
-from rerank_env.rewards.slates import Slates
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-Float32Array = npt.NDArray[np.float32]
-
-PAD = -1
-"""What fills the tail of a row of item or candidate numbers."""
+from rerank_env.data.catalog import Catalog
+from rerank_env.data.fields import as_field, as_lists, padded_field, paired
+from rerank_env.rewards.arrays import PAD, BoolArray, Float32Array, FloatArray, IntArray
+from rerank_env.rewards.errors import DataError, InputError
+from rerank_env.rewards.rankings import completed, legal
+from rerank_env.rewards.slates import MIN_CANDIDATES, Slates
 
 KINDS = ("graded", "next_item")
 """Several candidates with a gain each, or one relevant candidate among K."""
 
+Items = Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]]
+Numbers = Sequence[Sequence[float] | npt.NDArray[Any]]
 
-@dataclass(frozen=True, eq=False)
-class Catalog:
-    """The items that requests point into.
-
-    `texts` [I]: one line an item, shown in prompts and renderings. `features_IF` [I, F] float32, finite, known before
-    any request is answered (statistics come from the training split only). `feature_names` [F]. `popularity_I` [I]:
-    how often the training split holds the item, a count >= 0.
-    """
-
-    texts: tuple[str, ...]
-    features_IF: Float32Array
-    feature_names: tuple[str, ...]
-    popularity_I: FloatArray
-
-    def __post_init__(self) -> None:
-        items = len(self.texts)
-        if self.features_IF.shape != (items, len(self.feature_names)):
-            raise DataError(
-                f"features have shape {self.features_IF.shape} but the catalogue has {items} texts and "
-                f"{len(self.feature_names)} feature names; give one row an item and one column a name"
-            )
-        if self.popularity_I.shape != (items,):
-            raise DataError(
-                f"popularity has shape {self.popularity_I.shape} but the catalogue has {items} items; give one count "
-                "an item"
-            )
-        if not np.isfinite(self.features_IF).all():
-            item = int(np.argwhere(~np.isfinite(self.features_IF))[0, 0])
-            raise DataError(f"features of item {item} are not finite; fill the gaps before building a catalogue")
-
-    def __len__(self) -> int:
-        return len(self.texts)
+_FIELDS: Mapping[str, tuple[type[np.number[Any]], tuple[str, ...]]] = {
+    "users_B": (np.int64, ("requests",)),
+    "history_BH": (np.int64, ("requests", "entries")),
+    "feedback_BH": (np.float32, ("requests", "entries")),
+    "candidates_BK": (np.int64, ("requests", "candidates")),
+    "scores_BK": (np.float32, ("requests", "candidates")),
+    "relevance_BK": (np.float64, ("requests", "candidates")),
+    "sizes_B": (np.int64, ("requests",)),
+}
+"""The fields with one entry or row a request: their dtypes and axes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """A set of re-ranking requests over one catalogue, as padded arrays.
+    """A set of re-ranking requests over one catalogue, as padded arrays; `Requests.of` builds it from lists.
 
     Row b is one request: `users_B` who asks; `history_BH` item numbers, oldest first, tail padded with -1;
     `feedback_BH` float32, what the user thought of each (a rating, a click), 0 where padded; `candidates_BK` item
     numbers in the order the earlier stage left them, tail padded with -1; `scores_BK` float32, that stage's score of
     each candidate, 0 where padded; `relevance_BK` float64 >= 0, the gain of each candidate (what a reward may see and
-    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says
-    what the rows are and `notes` how they came to be (what was left out and why), for reports.
+    a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says what the rows are and `notes` how
+    they came to be (what was left out and why), for reports.
 
-    Item numbers carry no meaning: loaders permute them with a fixed seed.
-    Raises `DataError` or `SlateError`, naming the row, where the arrays disagree.
+    Item numbers, users and sizes are int64; other integers are converted, and so are other numbers where floats are
+    asked for. Arrays of the right dtype are stored as given, without a copy, and are never written to: copies of the
+    record are the record itself. Item numbers carry no meaning: loaders permute them with a fixed seed.
+    Raises `DataError` or `SlateError`, naming the row, where the arrays disagree or hold something else.
     """
 
     catalog: Catalog
@@ -88,56 +68,125 @@ class Requests:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        rows, width = self.candidates_BK.shape
-        shapes = {
-            "users": (self.users_B.shape, (rows,)),
-            "feedback": (self.feedback_BH.shape, self.history_BH.shape),
-            "history": (self.history_BH.shape[:1], (rows,)),
-            "scores": (self.scores_BK.shape, (rows, width)),
-            "relevance": (self.relevance_BK.shape, (rows, width)),
-            "sizes": (self.sizes_B.shape, (rows,)),
-        }
-        for field, (given, expected) in shapes.items():
-            if given != expected:
-                raise DataError(
-                    f"{field} has shape {given} but the candidates need {expected}; pad every row to the same length"
-                )
-        real_BK = np.arange(width) < self.sizes_B[:, None]
-        self._check_items("candidates", self.candidates_BK, real_BK)
-        self._check_items("history", self.history_BH, self.history_BH != PAD)
-        self._check_no_duplicates(real_BK)
-        for field, values in (("scores", self.scores_BK), ("feedback", self.feedback_BH)):
-            bad = np.argwhere(~np.isfinite(values))
-            if len(bad):
-                raise DataError(f"{field} of request {int(bad[0, 0])} are not finite; drop the request or fill them in")
+        """Convert and check the fields."""
+        if not isinstance(self.catalog, Catalog):
+            raise DataError(f"the catalogue is of type {type(self.catalog).__name__}; give a Catalog")
+        for field, (dtype, axes) in _FIELDS.items():
+            values = as_field(field.split("_")[0], getattr(self, field), dtype, axes=axes)
+            object.__setattr__(self, field, values)
+        self._check_shapes()
         self.slates  # noqa: B018 - checks relevance and sizes now rather than at first use
+        real_BK = np.arange(self.candidates_BK.shape[1]) < self.sizes_B[:, None]
+        real_BH = np.arange(self.history_BH.shape[1]) < (self.history_BH != PAD).sum(axis=1, keepdims=True)
+        self._check_items("candidates", self.candidates_BK, real_BK)
+        self._check_items("history", self.history_BH, real_BH)
+        self._check_no_duplicates(real_BK)
+        self._check_numbers("scores", self.scores_BK, real_BK)
+        self._check_numbers("feedback", self.feedback_BH, real_BH)
 
-    def _check_items(self, field: str, items: IntArray, real: npt.NDArray[np.bool_]) -> None:
-        bad = np.argwhere(real & ((items < 0) | (items >= len(self.catalog))))
-        if len(bad):
-            row, column = (int(x) for x in bad[0])
-            raise DataError(
-                f"request {row} has {field} item {int(items[row, column])} but the "
-                f"catalogue has items 0..{len(self.catalog) - 1}; build the catalogue from the same data"
-            )
-        stray = np.argwhere(~real & (items != PAD))
-        if len(stray):
-            raise DataError(
-                f"request {int(stray[0, 0])} has {field} beyond its size; fill the tail of the row with {PAD}"
-            )
+    def _check_shapes(self) -> None:
+        rows, width = self.candidates_BK.shape
+        expected: dict[str, tuple[npt.NDArray[Any], tuple[int, ...]]] = {
+            "users": (self.users_B, (rows,)),
+            "history": (self.history_BH, (rows, self.history_BH.shape[1])),
+            "feedback": (self.feedback_BH, self.history_BH.shape),
+            "scores": (self.scores_BK, (rows, width)),
+            "relevance": (self.relevance_BK, (rows, width)),
+            "sizes": (self.sizes_B, (rows,)),
+        }
+        for field, (values, shape) in expected.items():
+            if values.shape != shape:
+                raise DataError(
+                    f"{field} has shape {values.shape} but the candidates need {shape}; pad every row to the same "
+                    "length"
+                )
 
-    def _check_no_duplicates(self, real_BK: npt.NDArray[np.bool_]) -> None:
+    def _check_items(self, field: str, items: IntArray, real: BoolArray) -> None:
+        for row, column in np.argwhere(real & (items == PAD))[:1]:
+            raise DataError(f"request {row} has no {field} item at place {column}; put the padding {PAD} last")
+        for row, column in np.argwhere(real & ((items < 0) | (items >= len(self.catalog))))[:1]:
+            raise DataError(
+                f"request {row} has {field} item {int(items[row, column])} but the catalogue has items "
+                f"0..{len(self.catalog) - 1}; build the catalogue from the same data"
+            )
+        for row, _ in np.argwhere(~real & (items != PAD))[:1]:
+            raise DataError(f"request {row} has {field} beyond its size; fill the tail of the row with {PAD}")
+
+    def _check_no_duplicates(self, real_BK: BoolArray) -> None:
         width = self.candidates_BK.shape[1]
         distinct_BK = np.where(real_BK, self.candidates_BK, -1 - np.arange(width))
         ordered_BK = np.sort(distinct_BK, axis=1)
-        rows = np.flatnonzero((ordered_BK[:, 1:] == ordered_BK[:, :-1]).any(axis=1))
-        if len(rows):
+        for row in np.flatnonzero((ordered_BK[:, 1:] == ordered_BK[:, :-1]).any(axis=1))[:1]:
             raise DataError(
-                f"request {int(rows[0])} lists the same candidate twice; keep the first of each before building "
-                "requests"
+                f"request {row} lists the same candidate twice; keep the first of each before building requests"
             )
 
+    @staticmethod
+    def _check_numbers(field: str, values: Float32Array, real: BoolArray) -> None:
+        for row in np.flatnonzero(~np.isfinite(values).all(axis=1))[:1]:
+            raise DataError(f"{field} of request {row} are not finite; drop the request or fill them in")
+        for row in np.flatnonzero((~real & (values != 0)).any(axis=1))[:1]:
+            raise DataError(f"request {row} has {field} beyond its size; fill the tail of the row with 0")
+
+    @classmethod
+    def of(
+        cls,
+        candidates: Items,
+        relevance: Numbers,
+        scores: Numbers | None = None,
+        *,
+        history: Items | None = None,
+        feedback: Numbers | None = None,
+        users: Sequence[int] | None = None,
+        catalog: Catalog | None = None,
+        texts: Sequence[str] | None = None,
+        features: npt.ArrayLike | None = None,
+        name: str = "own data",
+    ) -> Requests:
+        """Requests from lists (or arrays) that may differ in length, one a request.
+
+        Left out, `scores` are 0, -1, -2, ... (the order is all that is known of the earlier stage), `history` is empty,
+        `feedback` 1 for every item of it, `users` 0, 1, 2, ..., one a request. Items are those of `catalog`, or else
+        have the `texts` and `features` given, which are "item 0", "item 1", ... and none where left out.
+
+        Raises `DataError` or `SlateError`, naming the row, where lists do not fit together, and `InputError` where
+        `catalog` comes with `texts` or `features`.
+
+        >>> requests = Requests.of([[0, 1, 2], [2, 0]], [[0, 0, 1], [1, 0]], history=[[3], []])
+        >>> requests.candidates_BK.tolist(), requests.sizes_B.tolist()
+        ([[0, 1, 2], [2, 0, -1]], [3, 2])
+        """
+        offered = as_lists("candidates", candidates)
+        sizes = [len(items) for items in offered]
+        gains = paired("relevance", relevance, "candidates", offered)
+        places = [[-place for place in range(size)] for size in sizes]
+        earlier = places if scores is None else paired("scores", scores, "candidates", offered)
+        seen = as_lists("history", [[]] * len(sizes) if history is None else history, count=len(sizes))
+        liked = [[1.0] * len(items) for items in seen] if feedback is None else feedback
+        opinions = paired("feedback", liked, "history", seen)
+        width, length = max([MIN_CANDIDATES, *sizes]), max([1, *map(len, seen)])
+        candidates_BK = padded_field("candidates", offered, np.int64, fill=PAD, width=width)
+        history_BH = padded_field("history", seen, np.int64, fill=PAD, width=length)
+        if catalog is None:
+            largest = max(int(candidates_BK.max(initial=PAD)), int(history_BH.max(initial=PAD)))
+            items = largest + 1 if features is None else len(np.asarray(features))
+            catalog = Catalog.of([f"item {i}" for i in range(items)] if texts is None else texts, features)
+        elif texts is not None or features is not None:
+            raise InputError("catalog came with texts or features; a catalogue holds both, so give one or the other")
+        return cls(
+            catalog=catalog,
+            users_B=np.arange(len(sizes)) if users is None else np.asarray(users),
+            history_BH=history_BH,
+            feedback_BH=padded_field("feedback", opinions, np.float32, fill=0.0, width=length),
+            candidates_BK=candidates_BK,
+            scores_BK=padded_field("scores", earlier, np.float32, fill=0.0, width=width),
+            relevance_BK=padded_field("relevance", gains, np.float64, fill=0.0, width=width),
+            sizes_B=np.array(sizes, dtype=np.int64),
+            name=name,
+        )
+
     def __len__(self) -> int:
+        """How many requests."""
         return len(self.users_B)
 
     @cached_property
@@ -146,25 +195,33 @@ class Requests:
         return Slates(relevance_BK=self.relevance_BK, sizes_B=self.sizes_B)
 
     def take(self, rows_B: npt.ArrayLike) -> Requests:
-        """The requests at `rows_B` (any integer or boolean index), in that order; rows may repeat."""
+        """The requests at `rows_B` (any integer or boolean index), in that order; rows may repeat.
+
+        Raises `InputError` where a row does not exist.
+        """
         rows = np.asarray(rows_B)
         if not rows.size:
             rows = rows.astype(np.int64)  # an empty list has no type of its own
-        fields = ("users_B", "history_BH", "feedback_BH", "candidates_BK", "scores_BK", "relevance_BK", "sizes_B")
-        return replace(self, **{field: getattr(self, field)[rows] for field in fields})
+        try:
+            taken = {field: getattr(self, field)[rows] for field in _FIELDS}
+        except IndexError as cause:
+            raise InputError(f"cannot take rows from {len(self)} requests: {cause}") from cause
+        return replace(self, **taken)
 
     def reordered(self, rankings_BK: IntArray) -> Requests:
         """The same requests with each candidate list put in the order `rankings_BK`, valid rankings padded with -1.
 
         Scores and relevance move with their candidates. Used for shuffled-input tests: the answer to the new request,
-        read through `rankings_BK`, is an answer to the old one.
+        read through `rankings_BK`, is an answer to the old one. Raises `InputError` for what is not a ranking.
         """
-        order = np.where(rankings_BK >= 0, rankings_BK, np.arange(rankings_BK.shape[1]))
+        order_BK = completed(*legal(rankings_BK, self.sizes_B))
+        if order_BK.shape != self.candidates_BK.shape:
+            raise InputError(f"the order has shape {order_BK.shape}, expected {self.candidates_BK.shape}; pad its rows")
         return replace(
             self,
-            candidates_BK=np.take_along_axis(self.candidates_BK, order, axis=1),
-            scores_BK=np.take_along_axis(self.scores_BK, order, axis=1),
-            relevance_BK=np.take_along_axis(self.relevance_BK, order, axis=1),
+            candidates_BK=np.take_along_axis(self.candidates_BK, order_BK, axis=1),
+            scores_BK=np.take_along_axis(self.scores_BK, order_BK, axis=1),
+            relevance_BK=np.take_along_axis(self.relevance_BK, order_BK, axis=1),
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> Requests:

@@ -1,7 +1,7 @@
 """Cut every user's log into windows of equal length, and the windows into train, validation and test.
 
 A window holds the next `size` interactions of one user; it lies in one split whole, and a user's windows of an
-earlier split come before those of a later one. May import numpy and `rerank_env.data`.
+earlier split come before those of a later one. May import numpy, `rerank_env.data` and `rerank_env.rewards`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rerank_env.data.interactions import Interactions
-from rerank_env.data.requests import IntArray
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.arguments import one_of, whole
+from rerank_env.rewards.arrays import BoolArray, IntArray
+from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.slates import MIN_CANDIDATES
 
 SPLITS = ("train", "validation", "test")
 TEST_SHARE = 0.25
@@ -36,15 +37,13 @@ class Windows:
 
     def of(self, split: str) -> IntArray:
         """The numbers of the windows in `split`; raises `UnknownNameError`."""
-        if split not in SPLITS:
-            raise UnknownNameError.of("split", split, SPLITS)
-        return np.flatnonzero(self.split_W == SPLITS.index(split))
+        return np.flatnonzero(self.split_W == SPLITS.index(one_of("split", split, SPLITS)))
 
     def rows(self, windows: IntArray) -> IntArray:
         """Rows of the log in each of `windows`, shape [len(windows), size]."""
         return self.starts_W[windows][:, None] + np.arange(self.size)
 
-    def seen_in_training(self, log: Interactions) -> npt.NDArray[np.bool_]:
+    def seen_in_training(self, log: Interactions) -> BoolArray:
         """Which interactions [N] a model may be fitted on: all that lie in no validation or test window."""
         seen = np.ones(len(log), dtype=bool)
         seen[self.rows(np.flatnonzero(self.split_W > 0)).ravel()] = False
@@ -58,8 +57,7 @@ def user_windows(log: Interactions, *, size: int) -> Windows:
     history only. Shares are rounded to the nearest whole window, so a user with one window has it in train.
     Raises `InputError` where `size` is below 2 or longer than every user's log.
     """
-    if size < 2:
-        raise InputError(f"slate_size is {size} but a request needs at least 2 candidates; choose 2 or more")
+    size = whole("slate_size", size, least=MIN_CANDIDATES)
     users, first_U, lengths_U = np.unique(log.users_N, return_index=True, return_counts=True)
     starts: list[IntArray] = []
     firsts: list[IntArray] = []

@@ -132,8 +132,9 @@ def test_sampled_log_probabilities_are_those_of_training_to_the_last_bit() -> No
     policy = new_policy().train()
     samples = policy.sample(RAGGED, 4, generator=torch.Generator().manual_seed(2))
     seen = tensors(RAGGED)
-    assert torch.equal(pl.log_prob(policy(seen), samples.rankings_BNK, seen.sizes_B), samples.logprobs_BNK)
-    assert not samples.logprobs_BNK.requires_grad
+    for sampled, of in ((samples.logprobs_BNK, pl.log_prob), (samples.entropies_BNK, pl.path_entropy)):
+        assert torch.equal(of(policy(seen), samples.rankings_BNK, seen.sizes_B), sampled)
+        assert not sampled.requires_grad
     assert policy.training
 
 
@@ -298,3 +299,11 @@ def test_items_without_features_can_be_told_apart_by_an_embedding() -> None:
     bare = replace(RAGGED, catalog=catalog, scores_BK=np.zeros_like(RAGGED.scores_BK))
     logits_BKK = shaken(new_policy(bare, item_embedding=4))(bare)
     assert logits_BKK[0, 0, 0] != logits_BKK[0, 0, 1]
+
+
+def test_requests_over_another_catalogue_of_the_same_size_are_refused() -> None:
+    requests = synthetic(requests=20)
+    policy = ListwisePolicy.for_requests(requests, generator=torch.Generator().manual_seed(0), dim=16, layers=1)
+    turned = replace(requests.catalog, features_IF=requests.catalog.features_IF[::-1].copy())
+    with pytest.raises(InputError, match="other item features"):
+        policy.rank(replace(requests, catalog=turned), rng=np.random.default_rng(0))

@@ -127,11 +127,21 @@ def test_a_full_disk_leaves_the_previous_policy_whole(folder: Path, monkeypatch:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"could not be written to .*: No space left on device"):
+    with pytest.raises(CheckpointError, match=r"could not be written \(No space left on device\)"):
         new_policy(seed=1).save_pretrained(folder)
     monkeypatch.undo()
     assert torch.equal(ListwisePolicy.from_pretrained(folder).key.weight, new_policy(seed=0).key.weight)
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_removed_policy_is_gone_and_other_files_stay(folder: Path) -> None:
+    (folder / "notes.txt").write_text("the user's own")
+    pretrained.remove(folder)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    (folder / "notes.txt").unlink()
+    pretrained.remove(folder)
+    assert not folder.exists()
+    pretrained.remove(folder)
 
 
 def test_a_path_that_is_a_file_cannot_hold_a_policy(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerank_env.data.building import graded_slates, next_item_lists, rating_gain
-from rerank_env.data.first_stage import SHRINKAGE, ItemStatistics, incoming_order
+from rerank_env.data.building import build, rating_gain
+from rerank_env.data.first_stage import SHRINKAGE, ItemStatistics
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.split import MIN_HISTORY, user_windows
 from rerank_env.rewards.errors import DataError, InputError
@@ -54,7 +54,7 @@ def test_the_shares_of_a_user_with_forty_five_interactions_are_rounded_windows()
     assert windows.starts_W.tolist() == [5, 15, 25, 35] and windows.split_W.tolist() == [0, 0, 0, 2]
 
 
-def test_the_item_mean_is_shrunken_and_leaves_the_asking_user_out() -> None:
+def test_the_item_mean_is_shrunken_and_leaves_the_one_rating_out_that_is_asked_for() -> None:
     # Ratings: item 0 has 5 and 1, item 1 has 3; all trained on. Mean 3.
     log = Interactions.arranged(
         np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([5.0, 1, 3]), np.array([0.0, 0, 1]),
@@ -62,7 +62,7 @@ def test_the_item_mean_is_shrunken_and_leaves_the_asking_user_out() -> None:
     )  # fmt: skip
     statistics = ItemStatistics.fit(log, np.ones(3, dtype=bool))
     row_of_five = int(np.flatnonzero(log.ratings_N == 5)[0])
-    # Without user 0's five, item 0 has one rating of 1: (1 - 3) / (1 + 5).
+    # Without that five, item 0 has one rating of 1: (1 - 3) / (1 + 5).
     assert statistics.item_mean_of(log, np.array([row_of_five]))[0] == pytest.approx(-2 / (1 + SHRINKAGE))
     # With everyone: (2 - 2) / (2 + 5) = 0.
     assert statistics.item_mean_I()[log.items_N[row_of_five]] == pytest.approx(0.0)
@@ -71,9 +71,47 @@ def test_the_item_mean_is_shrunken_and_leaves_the_asking_user_out() -> None:
     assert unseen.item_mean_of(log, np.array([row_of_five]))[0] == pytest.approx((1 - 2) / (1 + SHRINKAGE))
 
 
+def test_only_that_rating_is_left_out_and_the_rest_of_its_users_stay_in() -> None:
+    # One user rates items 0 and 1, another item 1; all trained on, mean 3. Item 1 has 1 and 5, deviations -2 and 2.
+    log = Interactions.arranged(
+        np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([3.0, 1, 5]), np.array([0.0, 1, 0]),
+        texts=("a", "b"), content_IC=np.zeros((2, 0), dtype=np.float32), content_names=(), seed=0,
+    )  # fmt: skip
+    statistics = ItemStatistics.fit(log, np.ones(3, dtype=bool))
+    asked = int(np.flatnonzero(log.ratings_N == 5)[0])
+    assert statistics.item_mean_of(log, np.array([asked]))[0] == pytest.approx(-2 / (1 + SHRINKAGE))
+    other = int(np.flatnonzero(log.ratings_N == 1)[0])
+    assert statistics.item_mean_of(log, np.array([other]))[0] == pytest.approx(2 / (1 + SHRINKAGE))
+
+
 def test_equal_first_stage_scores_come_in_every_order() -> None:
-    orders = {tuple(incoming_order(np.zeros((1, 3)), np.random.default_rng(seed))[0]) for seed in range(60)}
+    """Ratings of a user's own do not separate items nobody else has rated; 0 of them are seen more than once."""
+    log = Interactions.arranged(
+        np.zeros(8, dtype=np.int64), np.arange(8), np.array([3.0] * 5 + [4, 3, 5]), np.arange(8.0),
+        texts=tuple("abcdefgh"), content_IC=np.zeros((8, 0), dtype=np.float32), content_names=(), seed=0,
+    )  # fmt: skip
+    orders = {tuple(build(log, name="log", slate_size=3, seed=seed)["train"].candidates_BK[0]) for seed in range(60)}
     assert len(orders) == 6
+
+
+def test_all_splits_share_one_catalogue_and_each_draws_for_itself() -> None:
+    for kind in ("graded", "next_item"):
+        splits = build(random_log(3, users=30), name="random", kind=kind, slate_size=5)
+        assert list(splits) == ["train", "validation", "test"]
+        assert len({id(requests.catalog) for requests in splits.values()}) == 1
+        assert [requests.name.split(":")[0] for requests in splits.values()] == [f"random, {s}" for s in splits]
+
+
+@pytest.mark.parametrize("kind", ["graded", "next_item"])
+def test_a_split_that_nobody_reaches_is_empty_and_says_so(kind: str) -> None:
+    # 15 interactions: 5 history and two windows of 5, none of them for validation, one (rounded) for neither or test.
+    log = Interactions.arranged(
+        np.zeros(15, dtype=np.int64), np.arange(15), np.tile([1.0, 5, 3], 5), np.arange(15.0),
+        texts=tuple("abcdefghijklmnopqrst"), content_IC=np.zeros((20, 0), dtype=np.float32), content_names=(), seed=0,
+    )  # fmt: skip
+    splits = build(log, name="log", kind=kind, slate_size=5)
+    assert len(splits["validation"]) == 0
+    assert splits["validation"].notes[0].startswith("0 of 0 ")
 
 
 def test_the_gain_of_a_rating_is_none_click_or_conversion() -> None:
@@ -84,7 +122,7 @@ def test_the_gain_of_a_rating_is_none_click_or_conversion() -> None:
 @settings(max_examples=20, deadline=None)
 def test_a_graded_slate_holds_the_next_window_after_its_history(seed: int, split: str) -> None:
     log = random_log(seed, users=20)
-    requests = graded_slates(log, split=split, name="random", slate_size=5, history=8)
+    requests = build(log, name="random", slate_size=5, history=8)[split]
     position = {(int(u), int(i)): n for n, (u, i) in enumerate(zip(log.users_N, log.items_N, strict=True))}
     for row in range(len(requests)):
         user = int(requests.users_B[row])
@@ -101,7 +139,7 @@ def test_a_graded_slate_holds_the_next_window_after_its_history(seed: int, split
 @settings(max_examples=10, deadline=None)
 def test_a_next_item_list_holds_its_target_once_and_nothing_already_rated(seed: int) -> None:
     log = random_log(seed, users=20)
-    requests = next_item_lists(log, split="train", name="random", slate_size=20, history=40)
+    requests = build(log, name="random", kind="next_item", slate_size=20, history=40)["train"]
     assert (requests.relevance_BK.sum(axis=1) == 1).all()
     for row in range(len(requests)):
         assert not set(requests.candidates_BK[row]) & set(requests.history_BH[row])
@@ -116,8 +154,8 @@ def test_the_training_statistics_do_not_change_when_held_out_ratings_do() -> Non
         log.users_N, log.items_N, np.where(held_out, 6 - log.ratings_N, log.ratings_N), log.times_N,
         log.texts, log.content_IC, log.content_names,
     )  # fmt: skip
-    before = graded_slates(log, split="train", name="log", slate_size=5)
-    after = graded_slates(flipped, split="train", name="log", slate_size=5)
+    before = build(log, name="log", slate_size=5)["train"]
+    after = build(flipped, name="log", slate_size=5)["train"]
     assert (before.catalog.features_IF == after.catalog.features_IF).all()
     assert (before.candidates_BK == after.candidates_BK).all() and (before.scores_BK == after.scores_BK).all()
 
@@ -134,3 +172,23 @@ def test_an_item_rated_twice_by_one_user_is_refused() -> None:
 def test_a_slate_size_that_cannot_be_cut_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=f"slate_size is {size}"):
         user_windows(random_log(0), size=size)
+    with pytest.raises(InputError, match=f"slate_size is {size}"):
+        build(random_log(0), name="log", slate_size=size)
+
+
+def test_a_list_longer_than_what_a_user_has_left_unrated_is_refused() -> None:
+    """A user has 30 of 40 items; 11 are unrated when the last of the 30 is asked for."""
+    rng = np.random.default_rng(0)
+    log = Interactions.arranged(
+        np.zeros(30, dtype=np.int64), rng.permutation(40)[:30], np.full(30, 5.0), np.arange(30.0),
+        texts=("x",) * 40, content_IC=np.zeros((40, 0), dtype=np.float32), content_names=(), seed=0,
+    )  # fmt: skip
+    build(log, name="log", kind="next_item", slate_size=11)
+    with pytest.raises(InputError, match="slate_size is 12 but a user has rated 30 of the 40 items"):
+        build(log, name="log", kind="next_item", slate_size=12)
+
+
+@pytest.mark.parametrize("history", [0, -1, 2.5])
+def test_a_history_that_cannot_be_read_is_refused(history: int) -> None:
+    with pytest.raises(InputError, match="history is"):
+        build(random_log(0), name="log", slate_size=5, history=history)

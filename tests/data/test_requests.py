@@ -8,31 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rerank_env.data import Catalog, Requests, load
-from rerank_env.rewards.errors import DataError, RerankError, SlateError
-
-
-def catalog(items: int = 6) -> Catalog:
-    return Catalog(
-        texts=tuple(f"item {i}" for i in range(items)),
-        features_IF=np.zeros((items, 1), dtype=np.float32),
-        feature_names=("zero",),
-        popularity_I=np.arange(items, dtype=np.float64),
-    )
+from rerank_env.prompts import build_prompts, longest_prompt_chars
+from rerank_env.rewards.errors import DataError, InputError, RerankError, SlateError
 
 
 def two_requests(**changes: object) -> Requests:
-    fields: dict[str, object] = {
-        "catalog": catalog(),
-        "users_B": np.array([0, 1]),
-        "history_BH": np.array([[5, -1], [4, 5]]),
-        "feedback_BH": np.array([[1, 0], [2, 3]], dtype=np.float32),
-        "candidates_BK": np.array([[0, 1, 2], [3, 1, -1]]),
-        "scores_BK": np.array([[3, 2, 1], [2, 1, 0]], dtype=np.float32),
-        "relevance_BK": np.array([[0.0, 1, 2], [1, 0, 0]]),
-        "sizes_B": np.array([3, 2]),
-        "name": "two",
-    }
-    return Requests(**(fields | changes))  # type: ignore[arg-type]
+    """Three and two candidates of six items, one and two of history; `changes` are put in their padded places."""
+    requests = Requests.of(
+        [[0, 1, 2], [3, 1]],
+        [[0, 1, 2], [1, 0]],
+        [[3, 2, 1], [2, 1]],
+        history=[[5], [4, 5]],
+        feedback=[[1], [2, 3]],
+        catalog=Catalog.of([f"item {i}" for i in range(6)]),
+    )
+    return dataclasses.replace(requests, **changes)
 
 
 def test_a_sound_record_is_accepted_and_has_one_slate_a_request() -> None:
@@ -50,12 +40,38 @@ def test_a_sound_record_is_accepted_and_has_one_slate_a_request() -> None:
         ({"users_B": np.array([0, 1, 2])}, DataError, "users has shape"),
         ({"sizes_B": np.array([3, 1]), "candidates_BK": np.array([[0, 1, 2], [3, -1, -1]])}, SlateError, "1"),
         ({"sizes_B": np.array([3, 0]), "candidates_BK": np.array([[0, 1, 2], [-1, -1, -1]])}, SlateError, "1"),
+        ({"sizes_B": np.array([3, 4])}, SlateError, "request 1 has size 4"),
         ({"candidates_BK": np.array([[0, 1, 0], [3, 1, -1]])}, DataError, "request 0 lists the same candidate twice"),
         ({"candidates_BK": np.array([[0, 1, 2], [3, 3, -1]])}, DataError, "request 1 lists the same candidate twice"),
         ({"candidates_BK": np.array([[0, 1, 2], [3, 9, -1]])}, DataError, "request 1 has candidates item 9"),
         ({"candidates_BK": np.array([[0, 1, 2], [3, 1, 2]])}, DataError, "request 1 has candidates beyond its size"),
+        (
+            {"candidates_BK": np.array([[0, 1, 2], [-1, 3, 1]])},
+            DataError,
+            "request 1 has no candidates item at place 0",
+        ),
         ({"history_BH": np.array([[7, -1], [4, 5]])}, DataError, "request 0 has history item 7"),
-        ({"scores_BK": np.array([[3, 2, np.inf], [2, 1, 0]], dtype=np.float32)}, DataError, "request 0"),
+        ({"history_BH": np.array([[-1, 3], [4, 5]])}, DataError, "request 0 has no history item at place 0"),
+        ({"scores_BK": np.array([[3, 2, np.inf], [2, 1, 0]])}, DataError, "request 0"),
+        ({"scores_BK": np.array([[3, 2, 1e300], [2, 1, 0]])}, DataError, "scores of request 0 are not finite"),
+        ({"scores_BK": np.array([[3, 2, 1], [2, 1, 5]])}, DataError, "request 1 has scores beyond its size"),
+        ({"feedback_BH": np.array([[1, 1], [2, 3]])}, DataError, "request 0 has feedback beyond its size"),
+        ({"feedback_BH": np.array([[1, 0], [2, np.nan]])}, DataError, "feedback of request 1 are not finite"),
+        ({"candidates_BK": np.array([0, 1, 2])}, DataError, "candidates has shape"),
+        ({"candidates_BK": np.array(3)}, DataError, "candidates has shape"),
+        ({"candidates_BK": [[0, 1, 2], [3, 1]]}, DataError, "candidates has parts of different lengths"),
+        ({"history_BH": np.array([5, 4])}, DataError, "history has shape"),
+        ({"sizes_B": np.array([[3, 2]])}, DataError, "sizes has shape"),
+        ({"candidates_BK": np.array([[0, 1, 2], [3, 1, -1.0]])}, DataError, "candidates has dtype float64"),
+        ({"history_BH": np.array([[5, -1], [4, 5.0]])}, DataError, "history has dtype float64"),
+        ({"sizes_B": np.array([3.0, 2])}, DataError, "sizes has dtype float64"),
+        ({"users_B": np.array([0.5, 1])}, DataError, "users has dtype float64"),
+        ({"users_B": np.array(["ann", "bob"])}, DataError, "users has dtype <U3"),
+        ({"users_B": np.array([True, False])}, DataError, "users has dtype bool"),
+        ({"scores_BK": np.array([["a"] * 3] * 2)}, DataError, "scores has dtype <U1"),
+        ({"feedback_BH": np.array([[1, 0], [2, None]])}, DataError, "feedback has dtype object"),
+        ({"relevance_BK": np.array([["0"] * 3] * 2)}, DataError, "relevance has dtype <U1"),
+        ({"catalog": ["item 0"]}, DataError, "catalogue is of type list"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_in_one_sentence_naming_the_row(
@@ -66,9 +82,54 @@ def test_a_record_that_does_not_fit_is_refused_in_one_sentence_naming_the_row(
     assert "\n" not in str(caught.value)
 
 
-def test_features_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(DataError, match="item 0"):
-        dataclasses.replace(catalog(), features_IF=np.full((6, 1), np.nan, dtype=np.float32))
+def test_numbers_of_other_types_are_converted_and_those_of_the_right_type_are_not_copied() -> None:
+    sound = two_requests()
+    given = {
+        "users_B": np.array([7, 8], dtype=np.uint8),
+        "history_BH": sound.history_BH.astype(np.int16),
+        "feedback_BH": sound.feedback_BH > 0,
+        "candidates_BK": sound.candidates_BK.astype(np.int32),
+        "scores_BK": sound.scores_BK.astype(np.float64),
+        "relevance_BK": sound.relevance_BK.astype(np.int64),
+        "sizes_B": sound.sizes_B.tolist(),
+    }
+    converted = two_requests(**given)
+    for field in given:
+        assert getattr(converted, field).dtype == getattr(sound, field).dtype
+        assert getattr(dataclasses.replace(converted), field) is getattr(converted, field)
+    assert converted.candidates_BK.tolist() == sound.candidates_BK.tolist()
+    assert converted.feedback_BH.tolist() == [[1, 0], [1, 1]]
+
+
+def test_no_requests_at_all_are_a_sound_record_that_everything_takes() -> None:
+    for empty in (two_requests().take([]), Requests.of([], []), load("synthetic").take(np.zeros(2000, dtype=bool))):
+        assert len(empty) == len(empty.slates) == 0
+        assert len(empty.take([])) == len(empty.reordered(empty.candidates_BK)) == 0
+        assert {key: len(values) for key, values in empty.observation().items()} == dict.fromkeys(
+            ("candidates", "scores", "history", "feedback"), 0
+        )
+        assert build_prompts(empty) == [] and longest_prompt_chars(empty) > 0
+
+
+def test_taking_a_row_that_does_not_exist_is_refused() -> None:
+    for rows in ([2], [0, -3], [True, False, True]):
+        with pytest.raises(InputError, match="2 requests"):
+            two_requests().take(rows)
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ([[0, 1, 1], [0, 1, -1]], "row 0"),
+        ([[0, 1, 2], [0, 2, -1]], "row 1"),
+        ([[0, 1, 2]], "1 rows"),
+        ([[0.0, 1, 2], [0, 1, -1]], "dtype"),
+        ([[0, 1, 2, -1], [0, 1, -1, -1]], "shape"),
+    ],
+)
+def test_reordering_by_what_is_no_ranking_is_refused(order: list[list[int]], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        two_requests().reordered(np.array(order))
 
 
 def test_taking_rows_keeps_every_field_aligned_and_may_repeat_them() -> None:
@@ -93,9 +154,8 @@ def test_reordering_keeps_the_set_of_candidates_and_what_each_is_worth(seed: int
     order = np.argsort(keys, axis=1)
     order = np.where(np.arange(order.shape[1]) < requests.sizes_B[:, None], order, -1)
     moved = requests.reordered(order)
-    for before, after in ((requests, moved),):
-        worth = [
-            [dict(zip(r.candidates_BK[b].tolist(), r.relevance_BK[b].tolist(), strict=True)) for b in range(len(r))]
-            for r in (before, after)
-        ]
-        assert worth[0] == worth[1]
+    worth = [
+        [dict(zip(r.candidates_BK[b].tolist(), r.relevance_BK[b].tolist(), strict=True)) for b in range(len(r))]
+        for r in (requests, moved)
+    ]
+    assert worth[0] == worth[1]

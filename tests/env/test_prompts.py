@@ -1,5 +1,6 @@
 """Requests in words, and completions read back."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import rerank_env
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
-from rerank_env.prompts import TEXT_FORMATS, build_prompt, build_prompts, longest_prompt_chars, prompt_characters
+from rerank_env.prompts import PROMPT, build_prompt, build_prompts, longest_prompt_chars, prompt_characters
 from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.rewards.parsing import FORMATS
 from rerank_env.rewards.rankings import Verdict
@@ -22,7 +23,25 @@ ANSWERS = {
 
 
 def test_every_format_the_parser_reads_can_be_asked_for() -> None:
-    assert set(TEXT_FORMATS) == set(FORMATS)
+    assert set(PROMPT.answers) == set(FORMATS)
+
+
+def test_the_words_are_those_of_the_version_that_environments_name() -> None:
+    """Whoever changes a word sees this fail, and raises the version with the number here."""
+    words = "".join(PROMPT.words(text_format) for text_format in FORMATS)
+    assert (PROMPT.version, hashlib.sha256(words.encode()).hexdigest()[:12]) == ("1", "d53d64f36c4f")
+    for env in (RerankEnv(action="text"), RerankVectorEnv(action="text")):
+        assert env.metadata["prompt_version"] == PROMPT.version
+
+
+def test_a_template_can_put_the_candidates_first() -> None:
+    turned = replace(PROMPT, order=("candidates", "history"))
+    prompt = turned.filled(["- Up (feedback: 4)"], ["1. Alien", "2. Brazil"], "list")
+    assert (
+        "may be wrong.\n\nCandidates:\n1. Alien\n2. Brazil\n\nHistory, oldest first:\n- Up (feedback: 4)\n\nAnswer"
+        in prompt
+    )
+    assert len(prompt) == len(PROMPT.filled(["- Up (feedback: 4)"], ["1. Alien", "2. Brazil"], "list"))
 
 
 def test_a_prompt_shows_history_and_numbered_candidates_by_text(requests: Requests) -> None:
@@ -55,7 +74,7 @@ def test_every_prompt_lies_in_its_space(requests: Requests, text_format: str) ->
 
 
 def test_extreme_feedback_still_lies_in_the_space(requests: Requests) -> None:
-    feedback = np.full_like(requests.feedback_BH, -1.23456e-38)
+    feedback = np.where(requests.history_BH >= 0, np.float32(-1.23456e-38), np.float32(0))
     extreme = replace(requests, feedback_BH=feedback)
     space = RerankEnv(extreme, action="text").observation_space["prompt"]
     assert all(prompt in space for prompt in build_prompts(extreme))
@@ -93,7 +112,10 @@ def test_text_and_ranking_actions_earn_the_same(requests: Requests) -> None:
 
 
 def test_a_row_or_format_that_does_not_exist_is_refused(requests: Requests) -> None:
-    with pytest.raises(InputError, match=r"requests 0\.\.5"):
-        build_prompt(requests, 6)
+    for row in (6, -1):
+        with pytest.raises(InputError, match=r"requests 0\.\.5"):
+            build_prompt(requests, row)
+        with pytest.raises(InputError, match=r"requests 0\.\.5"):
+            build_prompts(requests, [0, row])
     with pytest.raises(UnknownNameError, match="did you mean 'arrows'"):
         build_prompt(requests, 0, text_format="arow")

@@ -1,12 +1,13 @@
 """The ways in: ids, entry points, saved specs, and what the package shows."""
 
+import copy
 import inspect
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
@@ -53,6 +54,32 @@ def test_all_is_sorted_and_importable() -> None:
     for name in rerank_env.__all__:
         assert getattr(rerank_env, name) is not None
     assert set(rerank_env.__all__) <= set(dir(rerank_env))
+
+
+def test_subpackages_and_errors_are_reached_from_the_root_without_an_import_of_their_own() -> None:
+    code = (
+        "import sys, rerank_env\n"
+        "print([m for m in sys.modules if m.startswith('rerank_env.') and m != 'rerank_env.lazy'])\n"
+        "print(rerank_env.data.load.__name__, rerank_env.rewards.gain.__name__, rerank_env.agents.Random.__name__)\n"
+        "try:\n"
+        "    rerank_env.load('sinthetic')\n"
+        "except rerank_env.errors.UnknownNameError as error:\n"
+        "    print(type(error).__name__)\n"
+    )
+    assert run(code).split() == ["[]", "load", "gain", "Random", "UnknownNameError"]
+    from rerank_env.rewards import errors
+
+    assert rerank_env.errors is errors
+    raised = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert all(name in rerank_env.__doc__ for name in raised)
+
+
+def test_training_is_reached_from_the_root_where_torch_is_installed() -> None:
+    pytest.importorskip("torch")
+    assert rerank_env.training.__name__ == "rerank_env.training"
+
+
+def test_the_root_has_no_other_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = rerank_env.nothing
 
@@ -112,7 +139,24 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest_name(make, arguments: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"metrics": "ndcg@10"}, {"metrics": 3}, {"data": 3}, {"data_options": 3}, {"reward": 3}, {"metrics": [3]}],
+    [
+        {"metrics": "ndcg@10"},
+        {"metrics": 3},
+        {"metrics": [3]},
+        {"reward": 3},
+        {"data": 3},
+        {"data": None},
+        {"split": ["train"]},
+        {"kind": 3},
+        {"action": ["ranking"]},
+        {"text_format": None},
+        {"data_options": 3},
+        {"data_options": {5: 5}},
+        {"data_options": {"split": "test"}},
+        {"data_options": {"name": "synthetic"}},
+        {"data_options": {"slate_size": [5]}},
+        {"data_options": {"seed": -1}},
+    ],
 )
 def test_an_argument_of_the_wrong_type_is_an_input_error(arguments: dict) -> None:
     with pytest.raises(InputError):
@@ -130,6 +174,17 @@ def test_a_vector_form_needs_a_whole_number_of_environments(num_envs: object) ->
         RerankVectorEnv(num_envs=num_envs)  # type: ignore[arg-type]
 
 
-def test_data_without_a_request_is_refused(requests) -> None:
-    with pytest.raises(InputError, match="holds no requests"):
-        RerankEnv(data=requests.take(np.zeros(0, dtype=np.int64)))
+@pytest.mark.parametrize("form", [RerankEnv, RerankVectorEnv])
+def test_data_without_a_request_is_refused_and_said_why(requests, form: type) -> None:
+    empty = replace(requests.take([]), notes=("6 of 6 slates left out",))
+    with pytest.raises(InputError, match=r"holds no requests \(6 of 6 slates left out\)"):
+        form(data=empty)
+
+
+def test_a_spec_shares_the_data_it_was_made_with(requests) -> None:
+    env = gym.make("rerank_env:Rerank-v0", data=requests)
+    envs = gym.make_vec("rerank_env:Rerank-v0", num_envs=2, data=requests)
+    for spec in (env.spec, env.unwrapped.spec, envs.spec, gym.wrappers.TransformReward(env, abs).spec):
+        assert spec.kwargs["data"] is requests
+    assert copy.deepcopy(requests) is requests
+    assert copy.deepcopy(requests.catalog) is requests.catalog

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
-from rerank_env.episodes import Episodes, scrambled
+from rerank_env.episodes import Episodes
 from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.streams import scrambled
 from rerank_env.vector_env import RerankVectorEnv
 
 
@@ -115,6 +116,8 @@ def test_rows_of_the_wrong_number_are_refused(requests: Requests) -> None:
         RerankVectorEnv(requests, num_envs=2).reset(options={"request": [1, 2, 3]})
     with pytest.raises(InputError, match="one row number"):
         RerankEnv(requests).reset(options={"request": [1]})
+    with pytest.raises(InputError, match="2 row numbers"):
+        RerankVectorEnv(requests, num_envs=2).reset(options={"request": [[1], [2, 3]]})
 
 
 def test_an_unknown_option_is_refused_with_the_nearest(requests: Requests) -> None:

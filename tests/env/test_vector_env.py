@@ -179,6 +179,13 @@ def test_seeds_must_fit_the_number_of_environments(requests: Requests) -> None:
         envs.reset(seed=[1, 2, 3])
 
 
+@pytest.mark.parametrize("seed", [[1, 2.5], [1, "2"], [1, -2], [True, 1]])
+def test_a_seed_that_is_no_whole_number_is_refused(requests: Requests, seed: list[Any]) -> None:
+    envs = gym.make_vec(ID, num_envs=2, data=requests)
+    with pytest.raises(InputError, match="a seed is"):
+        envs.reset(seed=seed)
+
+
 def test_a_seed_of_none_leaves_an_environment_on_its_own_stream(requests: Requests) -> None:
     envs = gym.make_vec(ID, num_envs=2, data=requests)
     rows = [envs.reset(seed=[1, 2])[1]["request"]] + [envs.reset()[1]["request"] for _ in range(5)]

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from rerank_env.rewards import Constant, Slates, Verdict, audit, gain, gr2, naive
+from rerank_env.rewards import Constant, Slates, Verdict, audit, auditing, gain, gr2, naive
 from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.rankings import identity_rankings
 
 SLATES = Slates.of([[0, 1, 0, 0], [1, 0, 0]])
 """One relevant item each: at place 2 of 4, and at place 1 of 3."""
@@ -46,7 +47,6 @@ def test_the_share_of_the_oracle_is_what_a_hack_steals():
     # naive oracle: (0.25 + 0.2 + 0.2) / 2 = 0.325; identity 0.2
     assert report["identity"].share_of_oracle == pytest.approx(0.2 / 0.325)
     assert report["oracle"].share_of_oracle == 1.0
-    assert report.best_hack.name == "identity"
     assert audit(Constant(0), SLATES)["identity"].share_of_oracle is None
 
 
@@ -69,6 +69,20 @@ def test_the_seed_decides_the_random_answers():
     slates = Slates.of(np.random.default_rng(0).integers(0, 3, (50, 6)).tolist())
     assert audit("ndcg", slates, seed=1) == audit("ndcg", slates, seed=1)
     assert audit("ndcg", slates, seed=1)["random"] != audit("ndcg", slates, seed=2)["random"]
+
+
+def test_the_share_of_valid_answers_is_measured(monkeypatch):
+    def half_cut(slates, rng):
+        """Answers that look valid as arrays; every second text was cut off, and the first answer names nobody."""
+        rankings_BK = identity_rankings(slates.sizes_B, slates.width)
+        rankings_BK[0, 0] = 99
+        return rankings_BK, np.where(np.arange(len(slates)) % 2, Verdict.TRUNCATED, Verdict.OK).astype(np.int8)
+
+    monkeypatch.setitem(auditing._STRATEGIES, "half_cut", ("hack", half_cut))
+    row = audit("naive", Slates.of([[0, 1, 0]] * 4))["half_cut"]
+    # unknown, truncated, ok, truncated
+    assert (row.valid_share, row.verdict) == (0.25, Verdict.TRUNCATED)
+    assert row.mean_reward == pytest.approx((0.2 - 3) / 4)
 
 
 def test_a_report_prints_as_a_table_and_exports_plain_data():

@@ -1,6 +1,7 @@
 """A plain function as a reward: five lines for the user, and every fault attributed by name and row."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -63,11 +64,8 @@ def test_a_function_composes_like_any_reward():
 def test_echoing_earns_exactly_nothing_even_if_a_function_depends_on_the_batch(data):
     batch = data.draw(slates())
     centred = FunctionReward(lambda r, s: first_gain(r, s) - first_gain(r, s).mean(), "c", low=-1, high=1, invalid=-1)
-    assert not centred.rowwise
-    assert not (centred + Ndcg()).over_incoming().rowwise
     echo = rankings.identity_rankings(batch.sizes_B, batch.width)
     assert (centred.over_incoming()(echo, batch) == 0).all()
-    batch.take([0])  # a larger family must not change that
     assert (centred.over_incoming()(echo[:1], batch.take([0])) == 0).all()
     assert centred(data.draw(rankings_of(batch)), batch).shape == (len(batch),)
 
@@ -91,6 +89,13 @@ def test_a_fault_of_the_function_names_reward_and_row(result, message):
     with pytest.raises(RewardError, match=message) as caught:
         faulty(result)([[0, 1, -1], [0, 1, 2]], BATCH)
     assert isinstance(result, Exception) == (caught.value.__cause__ is result)
+    row = re.search("for row ([0-9])", message)
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert (error.name, error.row) == ("faulty", int(row[1]) if row else None)
+
+
+def test_an_error_of_another_layer_may_know_neither_name_nor_row():
+    assert (RewardError("it failed").name, RewardError("it failed").row) == (None, None)
 
 
 @pytest.mark.parametrize("result", [[0, 1], [True, False], np.zeros(2, dtype=np.float32)])
@@ -103,6 +108,8 @@ def test_any_real_numbers_will_do(result):
     [
         ({"function": 3}, "3 is no function"),
         ({"name": "two words"}, "cannot name a reward"),
+        ({"name": "lambda"}, "cannot name a reward"),
+        ({"name": 3}, "3 cannot name a reward"),
         ({"low": 2.0}, "low 2.0 above high 1.0"),
         ({"high": float("inf")}, "high of f is inf"),
         ({"invalid": None}, "invalid of f is None"),
@@ -112,3 +119,11 @@ def test_a_useless_declaration_is_refused(change, message):
     fields = {"function": first_gain, "name": "f", "low": 0.0, "high": 1.0, "invalid": 0.0} | change
     with pytest.raises(InputError, match=message):
         FunctionReward(**fields)
+
+
+@pytest.mark.parametrize("value", [1.5, -0.25])
+def test_a_value_outside_the_declared_range_is_named_with_its_row(value: float) -> None:
+    bold = FunctionReward(lambda r, s: np.full(len(s), value), "bold", low=0.0, high=1.0, invalid=-1.0)
+    with pytest.raises(RewardError, match="reward bold returned .* for row 0 but declares 0.0 to 1.0") as caught:
+        bold([[0, 1, 2], [2, 0, 1]], BATCH)
+    assert (caught.value.name, caught.value.row) == ("bold", 0)

@@ -1,27 +1,40 @@
 """Metrics against hand-worked values, plain loops, and the properties they promise."""
 
+import inspect
+import itertools
 import math
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerank_env.rewards import Slates, metrics, rankings
+from rerank_env.rewards import RankPromotion, Slates, metrics, rankings
 from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
+from rerank_env.rewards.kernels import GAINS
+from rerank_env.rewards.registry import LEAVES
 from rerank_env.rewards.testing import rankings_of, slates
 
-KERNELS = {
-    "ndcg": lambda r, s: metrics.ndcg(r, s),
-    "ndcg@3": lambda r, s: metrics.ndcg(r, s, k=3),
-    "ndcg exp2": lambda r, s: metrics.ndcg(r, s, k=3, gains="exp2"),
-    "recall@2": lambda r, s: metrics.recall(r, s, k=2),
-    "hit@2": lambda r, s: metrics.hit(r, s, k=2),
-    "mrr": metrics.mrr,
-    "auc": metrics.auc,
-    "rank_promotion": metrics.rank_promotion,
-}
-ANY_KERNEL = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+CHOICES = {"k": (2, 3), "gains": GAINS}
+"""Arguments that metrics are tried with, beside their defaults."""
+
+
+def variants(leaf):
+    """A built-in reward with every combination of its arguments."""
+    arguments = [p for p in inspect.signature(leaf).parameters.values() if p.name in CHOICES]
+    choices = [{*CHOICES[p.name], *([] if p.default is p.empty else [p.default])} for p in arguments]
+    names = [p.name for p in arguments]
+    return [leaf(**dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*choices)]
+
+
+KERNELS = {str(reward): reward for leaf in LEAVES for reward in variants(leaf)}
+"""Every built-in reward. On valid answers it is its metric, as is tested below."""
+
+USE_THE_INCOMING_ORDER = (RankPromotion,)
+"""Rewards for which it matters where a candidate stood before."""
+
+ANY_KERNEL = pytest.mark.parametrize("kernel", sorted(KERNELS.values(), key=str), ids=str)
 
 
 def test_ndcg_by_hand():
@@ -110,7 +123,7 @@ def test_rank_promotion_of_one_item_is_exact_whatever_its_gain(relevance):
 def test_unusable_arguments_are_refused():
     batch = Slates.of([[0, 1]])
     for k in (0, -1, 2.0, True, "2"):
-        with pytest.raises(InputError, match="expected a whole number of places, at least 1"):
+        with pytest.raises(InputError, match="give a whole number of at least 1"):
             metrics.ndcg([[0, 1]], batch, k=k)
     with pytest.raises(UnknownNameError, match="did you mean 'exp2'"):
         metrics.ndcg([[0, 1]], batch, gains="exp")
@@ -162,6 +175,38 @@ def test_metrics_agree_with_plain_loops(data):
 
 
 @ANY_KERNEL
+@given(data=st.data())
+def test_a_reward_is_its_metric(kernel, data):
+    batch = data.draw(slates())
+    given_BK = data.draw(rankings_of(batch))
+    if kernel.name in metrics.__all__:
+        arguments = {name: getattr(kernel, name) for name in CHOICES if hasattr(kernel, name)}
+        assert (getattr(metrics, kernel.name)(given_BK, batch, **arguments) == kernel(given_BK, batch)).all()
+
+
+def test_every_metric_is_a_reward():
+    assert metrics.__all__ == sorted({leaf.name for leaf in LEAVES} - {"valid_format"})
+
+
+ILLEGAL = [
+    [0, 1, 3],  # one past the end, where the next row begins
+    [-1, 0, 1],  # a negative number would count from the end
+    [0, 0, 2],  # recall would count a relevant candidate twice
+    [2**62, 0, 1],
+]
+
+
+@pytest.mark.parametrize("ranking", ILLEGAL, ids=str)
+@pytest.mark.parametrize("name", metrics.__all__)
+def test_an_illegal_ranking_is_refused_by_row(name, ranking):
+    batch = Slates.of([[0, 1], [0, 1, 0], [2, 0, 1]])
+    arguments = {"k": 2} if name in ("hit", "recall") else {}
+    message = re.escape(f"row 1 is no ranking of 3 candidates: {ranking}; name each of them once")
+    with pytest.raises(RankingError, match=message):
+        getattr(metrics, name)([[1, 0, 99], ranking, [0, 1, 2]], batch, **arguments)
+
+
+@ANY_KERNEL
 @settings(max_examples=30)
 @given(data=st.data())
 def test_a_request_scores_the_same_bits_in_any_batch_width_and_layout(kernel, data):
@@ -186,7 +231,7 @@ def test_metrics_stay_in_their_range(kernel, data):
     batch = data.draw(slates(relevance=st.floats(0, 1e100)))
     scores = kernel(data.draw(rankings_of(batch)), batch)
     assert scores.dtype == np.float64
-    assert ((scores >= (-1 if kernel is metrics.rank_promotion else 0)) & (scores <= 1)).all()
+    assert ((scores >= kernel.low) & (scores <= kernel.high)).all()
 
 
 @given(slates(relevance=st.floats(0, 1e100)))
@@ -208,15 +253,16 @@ def test_moving_a_better_item_up_past_a_worse_one_never_costs(kernel, data):
     assert kernel(after, batch)[row] >= kernel(before, batch)[row] - 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "rank_promotion"])
+@ANY_KERNEL
 @given(data=st.data())
-def test_relabelling_candidates_together_with_their_gains_changes_no_bit(name, data):
+def test_relabelling_candidates_together_with_their_gains_changes_no_bit(kernel, data):
+    if isinstance(kernel, USE_THE_INCOMING_ORDER):
+        return
     batch = data.draw(slates(max_requests=1))
     ranking = data.draw(rankings_of(batch))
     label = np.array(data.draw(st.permutations(range(batch.width))))  # candidate j is called label[j] now
     relabelled = np.empty_like(batch.relevance_BK)
     relabelled[:, label] = batch.relevance_BK
-    kernel = KERNELS[name]
     assert kernel(label[ranking], Slates(relabelled, batch.sizes_B)) == kernel(ranking, batch)
 
 

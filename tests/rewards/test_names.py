@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rerank_env.rewards import (
     Auc,
     Constant,
+    FunctionReward,
     Improved,
     IncomingIsIdeal,
     KeptFirst,
@@ -18,6 +19,7 @@ from rerank_env.rewards import (
     Recall,
     Valid,
     ValidFormat,
+    conditions,
     gain,
     gr2,
     gr2_industrial,
@@ -25,8 +27,11 @@ from rerank_env.rewards import (
     parse_reward,
     register_reward,
     reward_names,
+    verifiable,
 )
 from rerank_env.rewards.errors import InputError, RerankError, UnknownNameError
+from rerank_env.rewards.expression import Expression
+from rerank_env.rewards.registry import CONDITION_OF, CONDITIONS, LEAVES, PRESETS, REWARD_OF
 from rerank_env.rewards.testing import rewards
 
 
@@ -55,6 +60,8 @@ PRINTED = [
     ("ndcg*(auc + 1)", Ndcg() * (Auc() + 1)),
     ("(2*ndcg).clip(-1, 1e-07)", (2 * Ndcg()).clip(-1, 1e-7)),
     ("(ndcg + auc).over_incoming()", (Ndcg() + Auc()).over_incoming()),
+    ("ndcg.gate(improved, otherwise=0.5)", Ndcg().gate(Improved(), otherwise=0.5)),
+    ("ndcg.when(improved)", Ndcg().gate(Improved(), otherwise=-0.0)),
     ("ndcg.when(~(improved | kept_first))", Ndcg().when(~(Improved() | KeptFirst()))),
     ("ndcg.when((improved | kept_first) & ~valid)", Ndcg().when((Improved() | KeptFirst()) & ~Valid())),
     ("ndcg.when(improved(quality=auc) | valid & not_identity)", Ndcg().when(Improved(Auc()) | Valid() & NotIdentity())),
@@ -94,6 +101,7 @@ def test_a_reward_prints_as_it_is_written(text, reward):
         ("--ndcg", -(-Ndcg())),
         ("2*3*ndcg", 6 * Ndcg()),
         ("ndcg*2", 2 * Ndcg()),
+        ("ndcg.gate(improved, otherwise=0)", Ndcg().when(Improved())),
     ],
 )
 def test_other_ways_of_writing_are_read_too(text, reward):
@@ -133,7 +141,7 @@ def test_unknown_names_get_a_suggestion(text, message):
         ("(ndcg)@10", "has a stray @"),
         ("0.2*ndcg@10*auc*2j", "at character 17 of the reward .* is not allowed"),
         ("ndcg@10(k=5)", "gives k twice"),
-        ("ndcg@0", "k is 0; expected a whole number of places, at least 1"),
+        ("ndcg@0", "k is 0; give a whole number of at least 1"),
         ("ndcg(k=1.5)", "k is 1.5"),
         (
             "ndcg(l=1)",
@@ -193,6 +201,15 @@ def test_any_text_is_a_reward_or_a_typed_error(text):
         pass
 
 
+def test_everything_built_in_is_known_by_its_own_name():
+    own = [kind for module in (verifiable, conditions) for kind in vars(module).values() if isinstance(kind, type)]
+    assert {kind for kind in own if issubclass(kind, Expression) and kind.name} == {*LEAVES, *CONDITIONS}
+    assert set(REWARD_OF) >= {kind.name for kind in LEAVES} | {preset.__name__ for preset in PRESETS}
+    assert set(CONDITION_OF) == {kind.name for kind in CONDITIONS}
+    assert len(set(REWARD_OF) | set(CONDITION_OF)) >= len(LEAVES) + len(PRESETS) + len(CONDITIONS)
+    assert not set(REWARD_OF) & set(CONDITION_OF)
+
+
 def test_names_are_listed():
     assert {"gain", "gr2", "gr2_industrial", "naive", "ndcg", "rank_promotion"} <= set(reward_names())
     assert list(reward_names()) == sorted(reward_names())
@@ -218,6 +235,37 @@ def test_a_registered_function_takes_keywords():
     register_reward("broken_of_the_tests", lambda: 3)
     with pytest.raises(InputError, match="'broken_of_the_tests' was registered as a reward but builds a int"):
         parse_reward("broken_of_the_tests")
+
+
+def second_gain(rankings_BK, slates):
+    return slates.relevance_BK[:, 1]
+
+
+SECOND = FunctionReward(second_gain, "second_of_the_tests", low=0, high=9, invalid=-1)
+
+
+class Named(ValidFormat):
+    name = "named_of_the_tests"
+
+
+def test_a_reward_whose_text_would_not_read_back_is_refused():
+    for name, reward in [
+        ("other_of_the_tests", SECOND),
+        ("twice_of_the_tests", 2 * SECOND),
+        ("gated_of_the_tests", Ndcg().when(Improved(SECOND))),
+        ("gain_of_the_tests", FunctionReward(second_gain, "gain", low=0, high=9, invalid=-1)),
+        ("other_of_the_tests", Named()),
+    ]:
+        with pytest.raises(InputError, match=f"the reward '{name}' prints as '.*', which does not read back"):
+            register_reward(name, reward)
+        assert name not in reward_names()
+    with pytest.raises(InputError, match="rewards of that class print as 'named_of_the_tests'"):
+        register_reward("other_of_the_tests", Named)
+    register_reward("second_of_the_tests", SECOND)
+    register_reward("twice_of_the_tests", 2 * SECOND)  # now the text can be read
+    register_reward("named_of_the_tests", Named)
+    for reward in (SECOND, 2 * SECOND, Named(), Named(invalid=-1)):
+        assert parse_reward(str(reward)) == reward
 
 
 @pytest.mark.parametrize("name", ["", "1st", "a b", "a.b", "None", "and", "gain", "valid", "ndcg", "\u00e9t\u00e9"])

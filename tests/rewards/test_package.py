@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from rerank_env import rewards
+from rerank_env.rewards import errors
+from rerank_env.rewards.registry import CONDITIONS, LEAVES, PRESETS
 
 HEAVY = ["torch", "transformers", "trl", "ray", "scipy.stats", "pandas", "hypothesis", "typer"]
 MODULES = [module.name for module in pkgutil.iter_modules(rewards.__path__)]
@@ -36,6 +38,20 @@ def test_everything_exported_exists_and_is_sorted():
     assert all(hasattr(rewards, name) for name in rewards.__all__)
     assert dir(rewards) == rewards.__all__
     assert not hasattr(rewards, "unheard_of")
+
+
+def test_every_error_class_is_exported():
+    own = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert own <= set(rewards.__all__)
+
+
+def test_everything_that_can_be_named_is_exported():
+    assert {named.__name__ for named in (*LEAVES, *CONDITIONS, *PRESETS)} <= set(rewards.__all__)
+
+
+def test_no_function_hides_a_module():
+    for name in MODULES:
+        assert getattr(rewards, name) is importlib.import_module(f"rerank_env.rewards.{name}")
 
 
 def test_testing_is_loaded_on_first_use():

@@ -25,9 +25,9 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize(("format", "text"), ACCEPTED)
-def test_an_exact_permutation_is_read_from_one(format, text):
-    parsed = parse(text, 3, format=format)
+@pytest.mark.parametrize(("text_format", "text"), ACCEPTED)
+def test_an_exact_permutation_is_read_from_one(text_format, text):
+    parsed = parse(text, 3, text_format=text_format)
     assert (parsed.ranking, parsed.verdict) == ((2, 0, 1), Verdict.OK)
 
 
@@ -124,13 +124,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("format", "text", "verdict"), REFUSED)
-def test_every_deviation_has_its_verdict(format, text, verdict):
-    parsed = parse(text, 3, format=format)
+@pytest.mark.parametrize(("text_format", "text", "verdict"), REFUSED)
+def test_every_deviation_has_its_verdict(text_format, text, verdict):
+    parsed = parse(text, 3, text_format=text_format)
     assert (parsed.ranking, parsed.verdict) == ((), verdict)
     assert parsed.reason.endswith(".")
     assert len(parsed.reason) < 200
-    rankings_BK, verdicts_B = parse_batch([text], [3], format=format)
+    rankings_BK, verdicts_B = parse_batch([text], [3], text_format=text_format)
     assert (rankings_BK.tolist(), verdicts_B.tolist()) == ([[-1, -1, -1]], [verdict])
 
 
@@ -147,11 +147,11 @@ def test_the_length_limit_can_be_set():
 
 def test_only_misuse_by_the_caller_raises():
     with pytest.raises(UnknownNameError, match="did you mean 'arrows'"):
-        parse("[1]", 2, format="arrow")
+        parse("[1]", 2, text_format="arrow")
     with pytest.raises(UnknownNameError):
-        parse_batch([], [], format="xml")
+        parse_batch([], [], text_format="xml")
     for size in (1, 0, -3, 2.0, True):
-        with pytest.raises(InputError, match="expected a whole number of candidates, at least 2"):
+        with pytest.raises(InputError, match="give a whole number of at least 2"):
             parse("[1]", size)
     with pytest.raises(InputError, match="not NoneType"):
         parse(None, 2)
@@ -175,14 +175,14 @@ def test_a_batch_needs_one_size_a_text_and_room_for_it():
 
 @settings(max_examples=60)
 @given(hostile_texts(), st.integers(2, 10), st.sampled_from(FORMATS))
-def test_hostile_text_never_raises_and_only_an_exact_permutation_is_ok(text, size, format):
-    parsed = parse(text, size, format=format)
+def test_hostile_text_never_raises_and_only_an_exact_permutation_is_ok(text, size, text_format):
+    parsed = parse(text, size, text_format=text_format)
     if parsed.verdict is Verdict.OK:
         assert sorted(parsed.ranking) == list(range(size))
         plain = text.decode() if isinstance(text, bytes) else text
-        numbers = json.loads(plain)["ranking"] if format == "json" else plain.strip().strip("[]")
-        if format != "json":
-            numbers = [int(part.strip("[] ")) for part in numbers.split("," if format == "list" else ">")]
+        numbers = json.loads(plain)["ranking"] if text_format == "json" else plain.strip().strip("[]")
+        if text_format != "json":
+            numbers = [int(part.strip("[] ")) for part in numbers.split("," if text_format == "list" else ">")]
         assert [number - 1 for number in numbers] == list(parsed.ranking)
     else:
         assert parsed.ranking == ()
@@ -196,16 +196,16 @@ WRITERS = {
 
 
 @given(st.integers(2, 30).flatmap(lambda size: st.permutations(range(1, size + 1))), st.sampled_from(FORMATS))
-def test_what_is_written_is_read_back(numbers, format):
-    parsed = parse(WRITERS[format](numbers), len(numbers), format=format)
+def test_what_is_written_is_read_back(numbers, text_format):
+    parsed = parse(WRITERS[text_format](numbers), len(numbers), text_format=text_format)
     assert parsed.verdict is Verdict.OK
     assert [index + 1 for index in parsed.ranking] == numbers
 
 
 @given(st.permutations(range(1, 6)), st.sampled_from(FORMATS), st.data())
-def test_every_proper_beginning_of_an_answer_is_truncated_empty_or_incomplete(numbers, format, data):
-    text = WRITERS[format](numbers)
+def test_every_proper_beginning_of_an_answer_is_truncated_empty_or_incomplete(numbers, text_format, data):
+    text = WRITERS[text_format](numbers)
     cut = data.draw(st.integers(0, len(text) - 1))
-    verdict = parse(text[:cut], 5, format=format).verdict
+    verdict = parse(text[:cut], 5, text_format=text_format).verdict
     # without its last signs an arrows answer can be a complete shorter one
-    assert verdict in {Verdict.EMPTY, Verdict.TRUNCATED} | ({Verdict.MISSING} if format == "arrows" else set())
+    assert verdict in {Verdict.EMPTY, Verdict.TRUNCATED} | ({Verdict.MISSING} if text_format == "arrows" else set())

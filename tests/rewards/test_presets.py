@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rerank_env.rewards import (
     Auc,
@@ -21,6 +23,7 @@ from rerank_env.rewards import (
     naive,
 )
 from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.testing import leaves, presets, rankings_of, slates
 
 
 def moved(pre, out, size=10):
@@ -145,6 +148,59 @@ def test_gain_pays_random_shuffling_nothing_where_the_incoming_order_says_nothin
     slates = Slates.of([[(3.0, 1.0, 0.0, 0.0)[j] for j in order] for order in orders for _ in orders])
     answers = [answer for _ in orders for answer in orders]
     assert gain()(answers, slates).mean() == pytest.approx(0.0, abs=1e-15)
+
+
+def multiples(qualities):
+    """Qualities and multiples of them, turned round too."""
+    return qualities | st.builds(lambda number, quality: number * quality, st.floats(-1e3, 1e3), qualities)
+
+
+@given(multiples(leaves()))
+def test_gain_puts_an_invalid_answer_below_the_worst_valid_one_whatever_the_quality(quality):
+    assert gain(quality).invalid < gain(quality).low
+
+
+@pytest.mark.parametrize(
+    ("quality", "invalid"),
+    # 1.1 times the width of the range: 1 for ndcg, 2 for rank promotion in (-1, 1); never less than 1.1
+    [(Ndcg(), -1.1), (0.5 * Ndcg(), -1.1), (2 * Ndcg(), -2.2), (RankPromotion(), -2.2), (-3 * RankPromotion(), -6.6)],
+    ids=str,
+)
+def test_the_invalid_score_of_gain_grows_with_the_range(quality, invalid):
+    assert gain(quality).invalid == pytest.approx(invalid)
+
+
+def test_the_worst_of_a_wide_quality_is_still_above_invalid():
+    # the relevant item falls from first to last of ten: twice the NDCG drops by 2 (1 - 1 / log2(11)) = 1.42
+    batch = Slates.of([[1] + [0] * 9])
+    (worst,) = gain(2 * Ndcg())([[*range(1, 10), 0]], batch)
+    assert worst == pytest.approx(-2 * (1 - 1 / np.log2(11)))
+    assert gain(2 * Ndcg()).invalid < worst < -1.1
+
+
+@given(st.one_of(presets(), st.builds(gain, multiples(leaves())), st.builds(gr2_industrial, multiples(leaves()))))
+def test_no_preset_gives_an_invalid_answer_more_than_a_valid_one(preset):
+    assert preset.invalid <= preset.low
+
+
+@given(
+    st.one_of(
+        st.builds(gain, multiples(leaves())),
+        st.builds(gr2, st.floats(-4, 4), st.sampled_from(["kept_first", "literal"])),
+        st.builds(naive, st.floats(-4, 4)),
+    ),
+    st.data(),
+)
+def test_every_valid_answer_earns_more_than_an_invalid_one(preset, data):
+    batch = data.draw(slates())
+    assert (preset(data.draw(rankings_of(batch)), batch) > preset.invalid).all()
+
+
+def test_an_industrial_quality_that_can_be_negative_lowers_the_invalid_score():
+    reward = gr2_industrial(RankPromotion())
+    assert (reward.low, reward.invalid) == pytest.approx((-0.8, -1.0))
+    # first to last of four: -0.75 + 0.2
+    assert reward([[1, 2, 3, 0], [0, 0, 0, 0]], Slates.of([[1, 0, 0, 0]] * 2)) == pytest.approx([-0.55, -1.0])
 
 
 def test_presets_take_parameters_and_check_them():

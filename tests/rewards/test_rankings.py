@@ -1,6 +1,7 @@
 """Permutation mathematics, against hand-worked values, plain loops and scipy."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -65,6 +66,7 @@ def test_verdicts_are_small_integers_with_a_sentence_each():
         ([[0, 1]], [2, 2], r"rankings have 1 rows but sizes have shape \(2,\)"),
         ([[0, 1]], [3], r"request 0 has size 3; expected 2\.\.2"),
         ([[0, 1], [0, 1]], [2, 1], r"request 1 has size 1; expected 2\.\.2"),
+        ([[0, 1]], [2.5], "sizes have dtype float64, expected integers"),
     ],
 )
 def test_arrays_that_cannot_be_rankings_are_refused(array, sizes, message):
@@ -88,8 +90,13 @@ def test_padding_is_set_without_touching_the_input():
 def test_ranks_are_the_places_of_the_candidates():
     # candidate 2 is shown first, 0 second, 1 third: places 1, 2, 0
     assert rankings.invert([[2, 0, 1], [1, 0, 9]], [3, 2]).tolist() == [[1, 2, 0], [1, 0, -1]]
-    with pytest.raises(RankingError, match=r"row 1 is no ranking of 3 candidates: \[0, 0, 1\]"):
-        rankings.invert([[2, 0, 1], [0, 0, 1]], [3, 3])
+
+
+@pytest.mark.parametrize("function", [rankings.invert, rankings.kendall_tau])
+@pytest.mark.parametrize("ranking", [[0, 0, 1], [0, 1, 3], [0, 1, -1]])
+def test_what_has_no_inverse_is_refused_by_row(function, ranking):
+    with pytest.raises(RankingError, match=re.escape(f"row 1 is no ranking of 3 candidates: {ranking}")):
+        function([[2, 0, 1], ranking], [3, 3])
 
 
 @given(st.data())

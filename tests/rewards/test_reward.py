@@ -242,9 +242,9 @@ def test_useless_expressions_are_refused():
         Ndcg().when(Auc())
     with pytest.raises(InputError, match="give the lower end first"):
         Ndcg().clip(1, 0)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="of at least 1"):
         Recall(k=0)
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match="of at least 1"):
         Hit(k=1.5)
     with pytest.raises(UnknownNameError, match="did you mean 'linear'"):
         Ndcg(gains="linea")

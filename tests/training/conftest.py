@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
-from rerank_env.agents import ListwisePolicy
 from rerank_env.data import Requests, load
+
+if TYPE_CHECKING:
+    from rerank_env.agents import ListwisePolicy
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +26,9 @@ def validation() -> Requests:
 
 @pytest.fixture
 def new_policy(requests: Requests) -> Callable[[], ListwisePolicy]:
-    """Builds the same untrained policy every time."""
+    """Builds the same untrained policy every time; skips where torch is not installed."""
+    torch = pytest.importorskip("torch")
+    from rerank_env.agents import ListwisePolicy
 
     def build() -> ListwisePolicy:
         generator = torch.Generator().manual_seed(4)

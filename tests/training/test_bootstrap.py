@@ -91,9 +91,15 @@ def test_the_difference_of_a_column_with_itself_is_exactly_zero(seed) -> None:
     found = cluster_bootstrap(values_BC, users_B, resamples=20, rng=np.random.default_rng(seed))
     same = found.difference(1, 1)
     assert (same.value, same.low, same.high) == (0.0, 0.0, 0.0)
-    assert not same.excludes_zero
+    assert not same.is_gain
     one, two = found.difference(0, 1), found.difference(1, 0)
     assert (one.low, one.high) == pytest.approx((-two.high, -two.low), abs=1e-12)
+
+
+def test_a_gain_is_an_interval_above_zero() -> None:
+    assert Interval(0.2, 0.1, 0.3).is_gain
+    for low, high in ((0.0, 0.3), (-0.1, 0.3), (-0.3, -0.1)):
+        assert not Interval(0.1, low, high).is_gain
 
 
 def test_the_seed_decides_the_interval_however_many_resamples_are_made_at_a_time(monkeypatch) -> None:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from rerank_env.rewards.errors import CheckpointError, DataError, InputError, UnknownNameError
-from rerank_env.training import settings
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError
 from rerank_env.training.epochs import RequestEpochs
 from rerank_env.training.logs import MetricsLog, read_log
 
@@ -69,7 +68,7 @@ def test_a_full_disk_while_logging_is_one_sentence(tmp_path: Path, monkeypatch: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(CheckpointError, match=r"step 3 could not be written .*No space left on device"):
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl could not be written .*No space left on device"):
         MetricsLog(tmp_path / "metrics.jsonl").append({"step": 3})
 
 
@@ -107,24 +106,15 @@ def test_no_requests_cannot_be_visited() -> None:
         RequestEpochs(0, 0)
 
 
-def test_the_learning_rate_warms_up_and_decays() -> None:
-    def rates(decay: str) -> list[float]:
-        return [settings.learning_rate_at(step, steps=6, peak=1.0, warmup_steps=2, decay=decay) for step in range(1, 7)]
-
-    assert rates("none") == [0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert rates("linear") == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
-    # half a cosine over the four steps after the warm-up: (1 + cos(pi t / 4)) / 2 at t = 0, 1, 2, 3
-    assert rates("cosine") == pytest.approx([0.5, 1.0, 1.0, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4])
+def test_a_folder_where_the_log_should_be_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="could not be written"):
+        MetricsLog(tmp_path).cut_after(3)
 
 
-def test_settings_are_refused_by_name() -> None:
-    with pytest.raises(InputError, match="steps is 0; give a whole number of at least 1"):
-        settings.at_least(1, steps=0)
-    with pytest.raises(InputError, match="seed is True"):
-        settings.at_least(0, seed=True)
-    with pytest.raises(InputError, match="learning_rate is nan; give a number above 0"):
-        settings.above_zero(learning_rate=float("nan"))
-    with pytest.raises(InputError, match=r"weight_decay is -0.1; give a number of at least 0"):
-        settings.not_negative(weight_decay=-0.1)
-    with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
-        settings.one_of("decay", "cosin", settings.DECAYS)
+def test_syncing_takes_what_was_written_and_needs_no_file(tmp_path: Path) -> None:
+    MetricsLog(tmp_path / "metrics.jsonl").sync()
+    log = written(tmp_path / "metrics.jsonl", 2)
+    before = log.path.read_bytes()
+    log.sync()
+    assert log.path.read_bytes() == before
+    assert b"\r" not in before

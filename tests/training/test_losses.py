@@ -6,13 +6,14 @@ import itertools
 import math
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerank_env.agents.plackett_luce import log_prob
-from rerank_env.rewards.errors import InputError
-from rerank_env.training.losses import clipped_surrogate, listwise_cross_entropy, reward_slots
+torch = pytest.importorskip("torch")
+
+from rerank_env.agents.plackett_luce import log_prob  # noqa: E402
+from rerank_env.rewards.errors import InputError  # noqa: E402
+from rerank_env.training.losses import clipped_surrogate, listwise_cross_entropy  # noqa: E402
 
 SETTINGS = settings(max_examples=40, deadline=None)
 
@@ -48,7 +49,6 @@ def test_long_answers_weigh_by_their_slots_and_not_each_answer_alike() -> None:
     mask = [[[True, True, True], [True, False, False]]]
     _, clipped = surrogate([[[1.0] * 3, [1.0] * 3]], [[1.0, -1.0]], mask)
     assert clipped.loss.item() == pytest.approx(-0.5)
-    assert clipped.slots == 4
 
 
 @SETTINGS
@@ -64,7 +64,7 @@ def test_masked_groups_leave_loss_and_gradient_unchanged(seed) -> None:
     whole = clipped_surrogate(logprobs, old, advantages, mask, **CLIP)
     apart = clipped_surrogate(logprobs[kept], old[kept], advantages[kept], mask[kept], **CLIP)
     assert whole.loss.item() == pytest.approx(apart.loss.item(), rel=1e-12)
-    assert (whole.clip_fraction, whole.ratio_max, whole.slots) == (apart.clip_fraction, apart.ratio_max, apart.slots)
+    assert (whole.clip_fraction, whole.ratio_max) == (apart.clip_fraction, apart.ratio_max)
     (gradient,) = torch.autograd.grad(whole.loss, logprobs)
     assert (gradient[1] == 0).all()
 
@@ -74,7 +74,6 @@ def test_a_fully_masked_batch_is_zero_and_never_nan() -> None:
     logprobs, clipped = surrogate([[[float("inf"), 1.0, 1.0], [1.0, 1.0, 1.0]]], [[1.0, -1.0]], mask)
     clipped.loss.backward()
     assert clipped.loss.item() == 0.0
-    assert clipped.slots == 0
     assert clipped.clip_fraction == 0.0
     assert (logprobs.grad == 0).all()
 
@@ -104,33 +103,6 @@ def test_on_policy_the_gradient_is_that_of_reinforce_with_a_baseline_by_exact_en
         (gradient,) = torch.autograd.grad(clipped.loss, logits, retain_graph=True)
         torch.testing.assert_close(gradient, -exact / 3, rtol=1e-12, atol=1e-14)
         assert clipped.clip_fraction == 0.0
-
-
-@pytest.mark.parametrize(("truncate", "k"), [("top_k", 2), ("target", 0)])
-def test_slots_that_cannot_change_the_reward_can_be_left_out_of_the_expected_gradient(truncate, k) -> None:
-    # One relevant candidate (number 2 of 4); the reward reads the first two places only ("top_k"), or only where the
-    # relevant one stands ("target"): the enumerated expected gradient is the same with and without the other slots.
-    generator = torch.Generator().manual_seed(5)
-    logits = torch.randn(1, 4, 4, generator=generator, dtype=torch.float64).requires_grad_()
-    everything = torch.tensor([list(itertools.permutations(range(4)))])
-    place = (everything[0] == 2).nonzero()[:, 1]
-    rewards = 1.0 / (place + 2.0).log2() if truncate == "target" else (place < 2).double()
-    relevance = (everything == 2).double()
-    logprobs = log_prob(logits, everything, torch.tensor([4]))
-    weights = logprobs.sum(-1).exp().detach()[0] * rewards
-    kept = reward_slots(relevance, torch.tensor([4]), truncate=truncate, k=k)
-    assert kept.sum() < kept.numel()
-    (full,) = torch.autograd.grad((weights[:, None] * logprobs[0]).sum(), logits, retain_graph=True)
-    (cut,) = torch.autograd.grad((weights[:, None] * logprobs[0] * kept[0]).sum(), logits)
-    torch.testing.assert_close(cut, full, rtol=1e-12, atol=1e-14)
-
-
-def test_reward_slots_never_reach_into_the_padding() -> None:
-    relevance = torch.tensor([[[0.0, 1.0, 0.0, 0.0]]])
-    sizes = torch.tensor([3])
-    assert reward_slots(relevance, sizes, truncate="none").tolist() == [[[True, True, True, False]]]
-    assert reward_slots(relevance, sizes, truncate="target").tolist() == [[[True, True, False, False]]]
-    assert reward_slots(relevance, sizes, truncate="top_k", k=4).tolist() == [[[True, True, True, False]]]
 
 
 def test_listwise_cross_entropy_of_three_candidates() -> None:

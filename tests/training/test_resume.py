@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import random
 import signal
 import subprocess
@@ -12,12 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from rerank_env.rewards.errors import CheckpointError, InputError, RerankError
-from rerank_env.training import DapoConfig, Interrupted, SupervisedConfig, checkpoints, dapo, learner, supervised
-from rerank_env.training.checkpoints import CheckpointStore
-from rerank_env.training.logs import LOG_NAME, UNEQUAL_FIELDS, read_log
+torch = pytest.importorskip("torch")
+
+from rerank_env.rewards.errors import CheckpointError, InputError  # noqa: E402
+from rerank_env.training import DapoConfig, Interrupted, SupervisedConfig, checkpoints, dapo, learner, supervised  # noqa: E402
+from rerank_env.training.checkpoints import CheckpointStore  # noqa: E402
+from rerank_env.training.logs import LOG_NAME, UNEQUAL_FIELDS, read_log  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -78,7 +80,6 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(method, requests, val
     assert same_checkpoints(pieces, tmp_path / "whole")
     assert comparable(pieces) == comparable(tmp_path / "whole")
     assert (resumed.best_step, resumed.best_validation) == (whole.best_step, whole.best_validation)
-    assert CheckpointStore(pieces).steps("best") == CheckpointStore(tmp_path / "whole").steps("best")
 
 
 @pytest.mark.parametrize("method", ["dapo", "supervised"])
@@ -104,10 +105,10 @@ def test_an_interrupt_in_the_middle_of_an_update_saves_the_last_completed_step(
     assert comparable(tmp_path / "pieces") == comparable(tmp_path / "whole")
 
 
-def test_an_interruption_is_both_a_library_error_and_a_keyboard_interrupt(tmp_path) -> None:
+def test_an_interruption_passes_by_handlers_of_errors(tmp_path) -> None:
     error = Interrupted(3, tmp_path)
-    assert isinstance(error, RerankError)
     assert isinstance(error, KeyboardInterrupt)
+    assert not isinstance(error, Exception)
     assert (error.step, error.directory) == (3, tmp_path)
 
 
@@ -145,7 +146,7 @@ def test_a_resume_with_anything_else_is_refused_by_name(change, requests, valida
         held_out = None
     elif change == "policy.dim":
         policy = type(policy).for_requests(requests, generator=torch.Generator().manual_seed(0), dim=8)
-    with pytest.raises(InputError, match=rf"^{change} is .* was started with .*another directory"):
+    with pytest.raises(InputError, match=rf"^{change} is .* was started with .*\(`rerank train --restart`\)"):
         if change == "algorithm":
             supervised.train(policy, data, config=SUPERVISED, directory=tmp_path, validation=held_out)
         else:
@@ -158,20 +159,19 @@ def test_a_full_disk_ends_the_run_in_a_sentence_and_it_can_go_on(
     requests, validation, new_policy, tmp_path, monkeypatch
 ) -> None:
     whole = started("dapo", new_policy(), requests, directory=tmp_path / "whole", validation=validation)
-    written, write = [], checkpoints.write_durably
+    synced, sync = [], os.fsync
 
-    def filling_up(path: Path, payload: bytes) -> None:
-        written.append(len(payload))
-        if len(written) > 9:
-            path.write_bytes(payload[:100])
+    def filling_up(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) > 12:  # a checkpoint takes six, and the log has no line yet at the first
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, payload)
+        sync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_durably", filling_up)
+        patch.setattr(os, "fsync", filling_up)
         with pytest.raises(CheckpointError, match="No space left on device"):
             started("dapo", new_policy(), requests, directory=tmp_path / "pieces", validation=validation)
-    assert CheckpointStore(tmp_path / "pieces").steps() != []
+    assert CheckpointStore(tmp_path / "pieces").steps() == [0, 4]
     resumed = started("dapo", new_policy(), requests, directory=tmp_path / "pieces", validation=validation)
     assert same_weights(resumed.policy, whole.policy)
     assert comparable(tmp_path / "pieces") == comparable(tmp_path / "whole")
@@ -179,7 +179,7 @@ def test_a_full_disk_ends_the_run_in_a_sentence_and_it_can_go_on(
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(requests, new_policy, tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match="step 0 could not be written to .*file"):
+    with pytest.raises(CheckpointError, match=r"file.run.checkpoints.* could not be written"):
         started("dapo", new_policy(), requests, directory=tmp_path / "file" / "run")
 
 
@@ -230,7 +230,8 @@ except Interrupted as stopped:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGKILL"])
 def test_a_real_signal_to_a_real_process_loses_nothing(sent, tmp_path, start) -> None:
     def process(directory: Path, pause: float) -> subprocess.Popen[str]:
         return start([sys.executable, "-c", SCRIPT, directory, str(pause)])
@@ -241,9 +242,9 @@ def test_a_real_signal_to_a_real_process_loses_nothing(sent, tmp_path, start) ->
     deadline = time.monotonic() + 120
     while killed.poll() is None and time.monotonic() < deadline and not (log.exists() and len(read_log(log)) >= 12):
         time.sleep(0.02)
-    killed.send_signal(sent)
+    killed.send_signal(getattr(signal, sent))
     out, err = killed.communicate(timeout=120)
-    if sent == signal.SIGINT:
+    if sent == "SIGINT":
         assert killed.returncode == 130, err
         assert "steps are saved in" in out
     else:

@@ -7,17 +7,18 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rerank_env.agents import ListwisePolicy
-from rerank_env.data import load
-from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.training import SupervisedConfig, supervised
-from rerank_env.training.evaluate import evaluate
-from rerank_env.training.logs import read_log
-from rerank_env.training.supervised import slot_targets
+torch = pytest.importorskip("torch")
+
+from rerank_env.agents import ListwisePolicy  # noqa: E402
+from rerank_env.data import load  # noqa: E402
+from rerank_env.rewards.errors import InputError, UnknownNameError  # noqa: E402
+from rerank_env.training import SupervisedConfig, supervised  # noqa: E402
+from rerank_env.training.evaluate import evaluate  # noqa: E402
+from rerank_env.training.logs import read_log  # noqa: E402
+from rerank_env.training.supervised import slot_targets  # noqa: E402
 
 SETTINGS = settings(max_examples=40, deadline=None)
 
@@ -80,6 +81,15 @@ def test_a_policy_learns_to_beat_the_incoming_order_within_seconds(tmp_path) -> 
     assert found.gain("supervised", "ndcg@10").low > 0.02
     losses = [line["loss"] for line in read_log(result.log_path)]
     assert np.mean(losses[-20:]) < np.mean(losses[:20])
+
+
+@pytest.mark.parametrize("change", [{"temperature": 2.0}, {"decay": "none"}, {"weight_decay": 1.0}])
+def test_every_option_changes_what_is_learned(requests, new_policy, tmp_path, change) -> None:
+    config = SupervisedConfig(steps=4, requests_per_step=8, warmup_steps=1)
+    plain = supervised.train(new_policy(), requests, config=config, directory=tmp_path / "plain").policy
+    config = dataclasses.replace(config, **change)
+    changed = supervised.train(new_policy(), requests, config=config, directory=tmp_path / "changed").policy
+    assert not torch.equal(plain.key.weight, changed.key.weight)
 
 
 def test_dropout_follows_the_seed_and_leaves_torchs_own_generator_alone(requests, new_policy, tmp_path) -> None:

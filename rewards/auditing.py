@@ -13,21 +13,26 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rerank_env.rewards.answers import OK
+from rerank_env.rewards.arrays import PAD, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.names import parse_reward
-from rerank_env.rewards.rankings import Verdict, ideal_rankings, identity_rankings, random_rankings
+from rerank_env.rewards.rankings import Verdict, ideal_rankings, identity_rankings, padded, random_rankings, verdicts
 from rerank_env.rewards.reward import Reward
-from rerank_env.rewards.slates import IntArray, Slates
+from rerank_env.rewards.slates import Slates
 
 Kind = Literal["honest", "hack"]
+Answered = tuple[IntArray, VerdictArray]
+Strategy = Callable[[Slates, np.random.Generator], Answered]
+"""One way of answering: rankings [B, K], and verdicts [B] that say what the arrays cannot show."""
 
 
 @dataclass(frozen=True)
 class AuditRow:
     """One way of answering: what it earns on average, how many of its answers are valid, and its share of the oracle.
 
-    `share_of_oracle` is its mean reward over the oracle's, None where the oracle earns nothing. `verdict` is what its
-    answers are.
+    `share_of_oracle` is its mean reward over the oracle's, None where the oracle earns nothing. `verdict` is what most
+    of its answers are.
     """
 
     name: str
@@ -52,11 +57,6 @@ class AuditReport:
             if row.name == name:
                 return row
         raise KeyError(name)
-
-    @property
-    def best_hack(self) -> AuditRow:
-        """The hack that earns most, the first of equals."""
-        return max((row for row in self.rows if row.kind == "hack"), key=lambda row: row.mean_reward)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; verdicts by name in lower case."""
@@ -91,55 +91,81 @@ def audit(reward: Reward | str, slates: Slates, *, seed: int = 0) -> AuditReport
     if not len(slates):
         raise InputError("there are no slates to audit on; give at least one request")
     rng = np.random.default_rng(seed)
-    answers: list[tuple[str, Kind, IntArray, Verdict]] = [
-        ("oracle", "honest", ideal_rankings(slates), Verdict.OK),
-        ("random", "honest", random_rankings(slates.sizes_B, slates.width, rng), Verdict.OK),
-    ]
-    identity_BK = identity_rankings(slates.sizes_B, slates.width)
-    answers += [(name, "hack", attack(identity_BK, slates), verdict) for name, (attack, verdict) in _ATTACKS.items()]
-    means: list[tuple[float, float]] = []
-    for _, _, rankings_BK, verdict in answers:
-        verdicts_B = None if verdict is Verdict.OK else np.full(len(slates), verdict)
-        total_B = reward(rankings_BK, slates, verdicts_B=verdicts_B)
-        means.append((float(total_B.mean()), float(verdict is Verdict.OK)))
-    oracle = means[0][0]
-    rows = [
-        AuditRow(name, kind, mean, valid, mean / oracle if oracle > 0 else None, verdict)
-        for (name, kind, _, verdict), (mean, valid) in zip(answers, means, strict=True)
-    ]
+    rows: list[AuditRow] = []
+    for name, (kind, answer) in _STRATEGIES.items():
+        rankings_BK, verdicts_B = answer(slates, rng)
+        mean = float(reward(rankings_BK, slates, verdicts_B=verdicts_B).mean())
+        oracle = rows[0].mean_reward if rows else mean
+        seen_B = np.where(verdicts_B == OK, verdicts(rankings_BK, slates.sizes_B), verdicts_B)
+        rows.append(
+            AuditRow(
+                name=name,
+                kind=kind,
+                mean_reward=mean,
+                valid_share=float((seen_B == OK).mean()),
+                share_of_oracle=mean / oracle if oracle > 0 else None,
+                verdict=Verdict(int(np.bincount(seen_B).argmax())),
+            )
+        )
     return AuditReport(str(reward), len(slates), tuple(rows))
 
 
-def _one_swap(identity_BK: IntArray, slates: Slates) -> IntArray:
+def _all_are(verdict: Verdict, slates: Slates) -> VerdictArray:
+    return np.full(len(slates), verdict, dtype=np.int8)
+
+
+def _oracle(slates: Slates, _: np.random.Generator) -> Answered:
+    return ideal_rankings(slates), _all_are(Verdict.OK, slates)
+
+
+def _random(slates: Slates, rng: np.random.Generator) -> Answered:
+    return random_rankings(slates.sizes_B, slates.width, rng), _all_are(Verdict.OK, slates)
+
+
+def _identity(slates: Slates, _: np.random.Generator) -> Answered:
+    return identity_rankings(slates.sizes_B, slates.width), _all_are(Verdict.OK, slates)
+
+
+def _one_swap(slates: Slates, rng: np.random.Generator) -> Answered:
     """The last two candidates exchanged: no longer the identity, and hardly worse."""
+    swapped_BK, verdicts_B = _identity(slates, rng)
     rows = np.arange(len(slates))
-    swapped_BK = identity_BK.copy()
     swapped_BK[rows, slates.sizes_B - 1] = slates.sizes_B - 2
     swapped_BK[rows, slates.sizes_B - 2] = slates.sizes_B - 1
-    return swapped_BK
+    return swapped_BK, verdicts_B
 
 
-def _reverse(identity_BK: IntArray, slates: Slates) -> IntArray:
-    return np.where(slates.mask_BK, slates.sizes_B[:, None] - 1 - identity_BK, identity_BK)
+def _reverse(slates: Slates, _: np.random.Generator) -> Answered:
+    backwards_BK = slates.sizes_B[:, None] - 1 - np.arange(slates.width)
+    return padded(backwards_BK, slates.sizes_B), _all_are(Verdict.OK, slates)
 
 
-def _truncated(identity_BK: IntArray, slates: Slates) -> IntArray:
+def _truncated(slates: Slates, rng: np.random.Generator) -> Answered:
     """The incoming order without its last candidate."""
-    return np.where(identity_BK == slates.sizes_B[:, None] - 1, -1, identity_BK)
+    shorter_BK, _ = _identity(slates, rng)
+    shorter_BK[np.arange(len(slates)), slates.sizes_B - 1] = PAD
+    return shorter_BK, _all_are(Verdict.MISSING, slates)
 
 
-def _duplicate_top(identity_BK: IntArray, _: Slates) -> IntArray:
+def _duplicate_top(slates: Slates, rng: np.random.Generator) -> Answered:
     """The incoming order with its first candidate named twice."""
-    doubled_BK = identity_BK.copy()
+    doubled_BK, verdicts_B = _identity(slates, rng)
     doubled_BK[:, 1] = doubled_BK[:, 0]
-    return doubled_BK
+    return doubled_BK, verdicts_B
 
 
-_ATTACKS: dict[str, tuple[Callable[[IntArray, Slates], IntArray], Verdict]] = {
-    "identity": (lambda identity_BK, _: identity_BK, Verdict.OK),
-    "one_swap": (_one_swap, Verdict.OK),
-    "reverse": (_reverse, Verdict.OK),
-    "truncated": (_truncated, Verdict.MISSING),
-    "duplicate_top": (_duplicate_top, Verdict.DUPLICATE),
-    "empty": (lambda identity_BK, _: np.full_like(identity_BK, -1), Verdict.EMPTY),
+def _empty(slates: Slates, _: np.random.Generator) -> Answered:
+    return np.full((len(slates), slates.width), PAD), _all_are(Verdict.EMPTY, slates)
+
+
+_STRATEGIES: dict[str, tuple[Kind, Strategy]] = {
+    "oracle": ("honest", _oracle),
+    "random": ("honest", _random),
+    "identity": ("hack", _identity),
+    "one_swap": ("hack", _one_swap),
+    "reverse": ("hack", _reverse),
+    "truncated": ("hack", _truncated),
+    "duplicate_top": ("hack", _duplicate_top),
+    "empty": ("hack", _empty),
 }
+"""The oracle comes first, as the others are measured against it."""

@@ -1,0 +1,73 @@
+"""Presets: rewards that have a name of their own and are written with the algebra.
+
+None of them gives an invalid answer more than the worst valid one, whatever the quality and the weight. Sources: GR2
+(2602.07774), GR2 Technical Report (2606.31984), Diffusion-GR2 (2607.01170); `gain` is ours. May import numpy only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.conditions import (
+    Improved,
+    IncomingIsIdeal,
+    KeptFirst,
+    NotIdentity,
+    Valid,
+    WasFirst,
+    check_quality,
+)
+from rerank_env.rewards.reward import Condition, Reward
+from rerank_env.rewards.verifiable import Auc, Ndcg, RankPromotion, ValidFormat
+
+DEFAULT_ALPHA = 0.2
+"""Weight of the format term, from Diffusion-GR2."""
+
+INVALID_GAIN = -1.1
+"""What an invalid answer earns under `gain`, in units of the most that a valid one can lose."""
+
+Exemption = Literal["kept_first", "literal"]
+
+
+def naive(alpha: float = DEFAULT_ALPHA) -> Reward:
+    """R_rank + alpha * R_fmt, the reward that GR2 found to be hacked: echoing the order earns alpha without risk.
+
+    Invalid: -1.
+    """
+    return RankPromotion() + alpha * ValidFormat()
+
+
+def gr2(alpha: float = DEFAULT_ALPHA, exemption: Exemption = "kept_first") -> Reward:
+    """GR2's conditional reward as Diffusion-GR2 states it: the format term only for answers that do some good.
+
+    R = R_rank + alpha if r_out < r_pre, or r_pre = 1 and r_out = 1; otherwise R = R_rank; invalid: -1.
+    `exemption="literal"` exempts every request with r_pre = 1, the looser reading of GR2, which pays for demoting the
+    relevant candidate from the top; it is here for comparison only.
+    """
+    one_of("exemption", exemption, get_args(Exemption))
+    exempt: Condition = KeptFirst() if exemption == "kept_first" else WasFirst()
+    return RankPromotion() + alpha * ValidFormat().when(Improved() | exempt)
+
+
+def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) -> Reward:
+    """The identity check of GR2 Technical Report: R = Q + alpha, but only alpha for echoing an order that is not ideal.
+
+    Q is R_AUC for binary labels (the default) and Ndcg(gains="exp2") for graded ones. Invalid: 0; for a Q that can be
+    negative, its least value, so that no valid answer earns less. One swap escapes the check, which is why `gain`
+    exists.
+    """
+    quality = Auc() if quality is None else quality
+    check_quality(quality)
+    reward = quality.when(NotIdentity() | IncomingIsIdeal(quality)) + alpha * ValidFormat()
+    return reward if quality.low >= 0 else reward.gate(Valid(), otherwise=quality.low + min(alpha, 0.0))
+
+
+def gain(quality: Reward | None = None) -> Reward:
+    """Our default, Q(answer) - Q(incoming order), Q being Ndcg(k=10) unless given; echoing earns exactly 0.
+
+    Invalid: -1.1 times the width of Q's range, or times 1 where that is narrower, so below every valid answer.
+    """
+    quality = Ndcg(k=10) if quality is None else quality
+    check_quality(quality)
+    return quality.over_incoming().gate(Valid(), otherwise=INVALID_GAIN * max(quality.high - quality.low, 1.0))

@@ -1,0 +1,137 @@
+"""A run in a directory: its record comes first, its policy last, and neither outlives it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rerank_env.agents import ListwisePolicy  # noqa: E402
+from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError  # noqa: E402
+from rerank_env.training import Interrupted, runs  # noqa: E402
+from rerank_env.training.runs import RunSettings, arguments, run_settings, train_run, trained_policy  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SHORT = RunSettings(method="supervised", data="synthetic", steps=2)
+
+
+def stop(_log: object) -> None:
+    raise KeyboardInterrupt
+
+
+def weights_of(directory: Path) -> torch.Tensor:
+    return trained_policy(directory).key.weight
+
+
+def test_the_record_is_there_before_the_policy_and_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train_run(SHORT, tmp_path / "run", on_step=stop)
+    assert run_settings(tmp_path / "run") == SHORT
+    with pytest.raises(CheckpointError, match="is not finished; run its `rerank train` command again"):
+        trained_policy(tmp_path / "run")
+    result = train_run(SHORT, tmp_path / "run")
+    assert torch.equal(weights_of(tmp_path / "run"), result.policy.key.weight)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "checkpoints",
+        "metrics.jsonl",
+        "policy",
+        "run.json",
+    ]
+
+
+@pytest.mark.parametrize("forgotten", ["restart", "checkpoints are gone"])
+def test_a_run_that_starts_from_nothing_leaves_no_earlier_policy(tmp_path: Path, forgotten: str) -> None:
+    train_run(SHORT, tmp_path)
+    (tmp_path / "policy" / "notes.txt").write_text("the user's own")
+    if forgotten != "restart":
+        for path in sorted((tmp_path / "checkpoints").rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    other = RunSettings(method="supervised", data="synthetic", steps=3, seed=1)
+    with pytest.raises(Interrupted):
+        train_run(other, tmp_path, resume=forgotten != "restart", on_step=stop)
+    assert run_settings(tmp_path) == other
+    with pytest.raises(CheckpointError, match="is not finished"):
+        trained_policy(tmp_path)
+    assert [path.name for path in (tmp_path / "policy").iterdir()] == ["notes.txt"]
+
+
+def test_a_refused_resume_leaves_record_and_policy_as_they_were(tmp_path: Path) -> None:
+    train_run(SHORT, tmp_path)
+    before = weights_of(tmp_path)
+    with pytest.raises(InputError, match=r"config\.seed is 1 .* resume=False \(`rerank train --restart`\)"):
+        train_run(RunSettings(method="supervised", data="synthetic", steps=2, seed=1), tmp_path)
+    assert run_settings(tmp_path) == SHORT
+    assert torch.equal(weights_of(tmp_path), before)
+
+
+def test_a_directory_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match="file is a file; name a directory"):
+        train_run(SHORT, tmp_path / "file")
+    with pytest.raises(CheckpointError, match=r"run\.json could not be written"):
+        train_run(SHORT, tmp_path / "file" / "run")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_saved_policy_without_a_run_is_loaded_and_has_no_settings(tmp_path: Path) -> None:
+    train_run(SHORT, tmp_path / "run")
+    trained_policy(tmp_path / "run").save_pretrained(tmp_path / "alone")
+    assert isinstance(trained_policy(tmp_path / "alone"), ListwisePolicy)
+    assert run_settings(tmp_path / "alone") is None
+    with pytest.raises(CheckpointError, match=r"nowhere has no config\.json"):
+        trained_policy(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"colour": "red"}', '{"steps": 0}'])
+def test_a_record_that_cannot_be_read_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / runs.RECORD).write_text(text)
+    with pytest.raises(CheckpointError, match=r"run\.json cannot be read"):
+        run_settings(tmp_path)
+
+
+def test_only_dapo_reads_a_reward() -> None:
+    assert RunSettings(reward="gr2").reward == "gr2"
+    with pytest.raises(InputError, match="reward is 'gain' but supervised reads none; leave it out"):
+        RunSettings(method="supervised", reward="gain")
+
+
+def test_the_default_reward_of_dapo_is_gain(tmp_path: Path) -> None:
+    settings = RunSettings(data="synthetic", steps=1)
+    train_run(settings, tmp_path)
+    (state,) = tmp_path.glob("checkpoints/step-00000001/state.json")
+    assert (
+        json.loads(state.read_text())["state"]["identity"]["reward"]
+        == "ndcg@10.over_incoming().gate(valid, otherwise=-1.1)"
+    )
+    assert json.loads((tmp_path / runs.RECORD).read_text())["reward"] is None
+
+
+def test_settings_repeat_as_arguments_without_what_was_left_open() -> None:
+    assert arguments(RunSettings(method="supervised")) == [
+        "supervised", "--data", "movielens-100k", "--kind", "graded", "--seed", "0",
+    ]  # fmt: skip
+    assert arguments(RunSettings(reward="gr2", steps=5, learning_rate=0.001))[-8:] == [
+        "--reward", "gr2", "--seed", "0", "--steps", "5", "--learning-rate", "0.001",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "sentence"),
+    [
+        ({"method": "dappo"}, UnknownNameError, "did you mean 'dapo'"),
+        ({"reward": "gian"}, UnknownNameError, "did you mean 'gain'"),
+        ({"steps": 0}, InputError, "steps is 0"),
+        ({"seed": -1}, InputError, "seed is -1"),
+        ({"learning_rate": float("nan")}, InputError, "learning_rate is nan"),
+        ({"learning_rate": 0.0}, InputError, r"learning_rate is 0\.0; give a number above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(
+    change: dict[str, object], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        RunSettings(**change)
