@@ -235,12 +235,10 @@ class ListwisePolicy(nn.Module):
                 f"the requests' catalogue has (items, features) {observation.catalog.features_IF.shape} but the policy "
                 f"was built for {tuple(table_IF.shape)}; rank requests over the same catalogue"
             )
-        if isinstance(observation, Requests) and not torch.equal(
-            torch.tensor(observation.catalog.features_IF).to(table_IF), table_IF
-        ):
+        if isinstance(observation, Requests) and not self.tokens.were_built_for(observation.catalog.features_IF):
             raise InputError(
-                "the requests' catalogue has other item features than the policy was built with; rank requests over the "
-                "same catalogue"
+                "the requests' catalogue has other item features than the one the policy was built for; rank requests "
+                "over the same catalogue"
             )
         return tensors(observation).to(table_IF.device, table_IF.dtype)
 

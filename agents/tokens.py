@@ -19,6 +19,9 @@ from rerank_env.agents.observations import Observation
 from rerank_env.rewards.arrays import Float32Array
 from rerank_env.rewards.errors import InputError
 
+TABLE_TOLERANCE = 1e-2
+"""What a table may differ by and still be the same one: half precision moves entries up to `OUTLIER` by that much."""
+
 OUTLIER = 10.0
 """Standardised inputs are cut here, so that one wild value cannot drown a token."""
 
@@ -58,6 +61,13 @@ class Tokens(nn.Module):
         self.register_buffer("features_IF", _standardised(table_IF))
         self.register_buffer("score_scale", torch.tensor([0.0, 1.0, 1.0]))
         self.register_buffer("feedback_scale", torch.tensor([0.0, 1.0, 1.0]))
+
+    def were_built_for(self, features_IF: Float32Array) -> bool:
+        """Whether these are the features the table was made from, up to another machine's rounding or precision."""
+        table_IF = _standardised(torch.from_numpy(np.array(features_IF, dtype=np.float32)))
+        return table_IF.shape == self.features_IF.shape and torch.allclose(
+            table_IF, self.features_IF.cpu().float(), rtol=TABLE_TOLERANCE, atol=TABLE_TOLERANCE
+        )
 
     @torch.no_grad()
     def fit(self, seen: Observation) -> None:

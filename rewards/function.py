@@ -35,7 +35,7 @@ class FunctionReward(Reward):
 
     `str()` is the name, which `parse_reward` knows after `register_reward(name, reward)`; pickling needs a function
     that can be imported. Raises `InputError` for a useless declaration, and when scoring `RewardError`, naming reward
-    and row, if the function raises, returns the wrong length, anything that is not finite, or a value outside its range.
+    and row, if the function raises, returns the wrong length, anything that is not finite, or a value out of its range.
     """
 
     function: RewardFunction
@@ -80,7 +80,7 @@ class FunctionReward(Reward):
         slack = RANGE_SLACK * max(1.0, abs(self.low), abs(self.high))
         for row in np.flatnonzero((values_B < self.low - slack) | (values_B > self.high + slack))[:1].tolist():
             raise self._fault(
-                f"returned {values_B[row]} for row {row} but declares {self.low} to {self.high}; declare its whole range",
+                f"returned {values_B[row]} for row {row} but declares {self.low} to {self.high}; declare all of it",
                 row,
             )
         return values_B

@@ -41,7 +41,7 @@ def test_the_code_in_the_readme_runs_and_shows_what_it_says(tmp_path: Path) -> N
         [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("rank_promotion + 0.2*valid_format.when(improved | kept_first)\n")
+    assert ran.stdout.startswith("0.0 True")  # echoing earns exactly nothing under gain()
     assert len(block.splitlines()) <= 24
 
 

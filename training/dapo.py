@@ -41,7 +41,6 @@ from rerank_env.training.losses import clipped_surrogate
 from rerank_env.training.rollouts import Rollouts, Sampler
 from rerank_env.training.settings import TrainConfig
 
-
 PROBED_REQUESTS = 256
 """How many requests tell one reward from another when a run is resumed."""
 
