@@ -181,7 +181,7 @@ def evaluate(
     if output is not None:
         output.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
     rows = found.to_dict()["rows"]
-    print(f"{requests.name}, {split} split")
+    print(requests.name)
     _print_columns({name: row["metrics"] for name, row in rows.items()}, found.n_requests)
     first = next(iter(loaded))
     for name in loaded:
