@@ -39,6 +39,11 @@ def rows_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         rows.append({"name": name, "metrics": _differences(report[key])})
     for seed, differences in report["per_seed"].items():
         rows.append({"name": f"policy - incoming, seed {seed}", "metrics": _differences(differences)})
+    main = report["main_metric"]
+    for key, label in (("paired", "policy - incoming"), ("paired_to_supervised", "policy - supervised")):
+        rows.append({"name": f"{label}, validation", "metrics": _differences({main: report["validation"][key][main]})})
+    for what, shown in report["hidden"].items():
+        rows.append({"name": f"policy with {what} hidden - incoming", "metrics": _differences({main: shown["gain"]})})
     for reward, strategies in report["audit"].items():
         earned = {name: row["mean_reward"] for name, row in strategies.items()}
         rows.append({"name": f"audit of {reward}", "metrics": _plain(earned)})
