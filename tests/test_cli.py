@@ -139,3 +139,31 @@ def test_a_training_run_that_fails_inside_the_demo_is_named(tmp_path: Path) -> N
     ran = rerank("demo", "--data", "synthetic", "--seeds", "1", "--steps", "2", "--directory", tmp_path / "demo")
     assert ran.returncode == 1
     assert "training run dapo-seed0" in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_ctrl_c_in_the_demo_reaches_its_runs_and_the_same_command_goes_on(
+    tmp_path: Path, start: Callable[[list[str | Path]], subprocess.Popen[str]]
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    options = ["demo", "--data", "synthetic", "--seeds", "1", "--steps", "120", "--directory", tmp_path / "demo"]
+    process = start([sys.executable, "-m", "rerank_env", *options])
+    log = tmp_path / "demo" / "dapo-seed0" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (log.exists() and log.stat().st_size > 2000) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)  # to the parent alone, as a service manager would
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert "go on" in errors
+    stopped = len(log.read_text().splitlines())
+    assert stopped < 120
+    time.sleep(1)
+    assert len(log.read_text().splitlines()) == stopped  # nobody trains on
+    again = rerank(*options)
+    assert again.returncode == 0, again.stderr
+    assert len(log.read_text().splitlines()) == 120
+    assert (tmp_path / "demo" / "report.json").is_file()
