@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rerank_env import durable
 from rerank_env.rewards.errors import InputError, MissingExtraError
 
 try:
@@ -179,7 +180,7 @@ def evaluate(
     )
     found = evaluated(requests, loaded, seed=seed)
     if output is not None:
-        output.write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+        durable.replace(output, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
     rows = found.to_dict()["rows"]
     print(requests.name)
     _print_columns({name: row["metrics"] for name, row in rows.items()}, found.n_requests)

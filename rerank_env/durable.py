@@ -13,6 +13,9 @@ from pathlib import Path
 
 from rerank_env.rewards.errors import CheckpointError
 
+LOCK = ".lock"
+"""The file whose lock says that a process works in a folder."""
+
 
 def replace(path: Path, data: bytes) -> None:
     """Put `data` at `path`, making the folder where needed; on the disk when this returns.
@@ -32,6 +35,30 @@ def replace(path: Path, data: bytes) -> None:
             partial.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep `folder` to this process until the block ends, however it ends; the folder is made where needed.
+
+    Raises `CheckpointError` where another process holds it. Where the system has no file locks, nothing is held.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"{folder} is in use by another run; wait for it, stop it, or name another directory"
+            ) from error
+        yield
 
 
 def sync_folder(folder: Path) -> None:

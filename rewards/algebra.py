@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -105,7 +106,8 @@ class Sum(Reward):
     def bounds(self) -> Bounds:
         """The sums of the addends' own."""
         declared = [(addend.low, addend.high, addend.invalid) for addend in self.addends]
-        return Bounds(*(sum(values) for values in zip(*declared, strict=True)))
+        # One by one, as `evaluate` adds: the built-in sum rounds otherwise since Python 3.12.
+        return Bounds(*(reduce(add, values) for values in zip(*declared, strict=True)))
 
     def terms(self) -> tuple[Reward, ...]:
         """The addends."""

@@ -93,7 +93,10 @@ def legal_orders(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
 
 def checked_rankings(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:
     """Rankings as int64 of the slates' shape, or `RankingError`; whether they are legal is not looked at."""
-    rankings = np.asarray(rankings_BK)
+    try:
+        rankings = np.asarray(rankings_BK)
+    except ValueError as cause:
+        raise RankingError("rankings have rows of unequal length; pad the tails with -1") from cause
     if rankings.shape != slates.relevance_BK.shape or (rankings.size and rankings.dtype.kind not in "iu"):
         raise RankingError(
             f"rankings have shape {rankings.shape} and dtype {rankings.dtype}, but the slates need integers of shape "

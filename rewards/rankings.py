@@ -60,7 +60,10 @@ _SENTENCES = {
 
 def checked(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     """Both as int64 arrays [B, K] and [B], or `RankingError`; legality of the rankings is not looked at."""
-    rankings, sizes = np.asarray(rankings_BK), np.asarray(sizes_B)
+    try:
+        rankings, sizes = np.asarray(rankings_BK), np.asarray(sizes_B)
+    except ValueError as cause:
+        raise RankingError("rankings or sizes have rows of unequal length; pad the tails with -1") from cause
     if rankings.ndim != 2:
         raise RankingError(f"rankings have shape {rankings.shape}, expected [requests, candidates]; add an axis")
     if rankings.dtype.kind not in "iu" and rankings.size:

@@ -45,8 +45,10 @@ class Slates:
 
     def __post_init__(self) -> None:
         """Convert and check the arrays."""
-        relevance = np.asarray(self.relevance_BK)
-        sizes = np.asarray(self.sizes_B)
+        try:
+            relevance, sizes = np.asarray(self.relevance_BK), np.asarray(self.sizes_B)
+        except ValueError as cause:
+            raise SlateError("relevance or sizes have rows of unequal length; build slates with Slates.of") from cause
         if relevance.ndim != 2:
             raise SlateError(f"relevance has shape {relevance.shape}, expected [requests, candidates]; add an axis")
         if relevance.dtype.kind not in "fiub":

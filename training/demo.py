@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rerank_env import durable
 from rerank_env.agents import Policy
 from rerank_env.data import SPLITS, load
 from rerank_env.training.evaluate import evaluate
@@ -78,6 +79,6 @@ def run(settings: DemoSettings, directory: Path, *, on_progress: OnProgress, res
     )
     report = summary(settings, found)
     report["seconds"] = {"train": trained - started, "evaluate": time.monotonic() - trained}
-    (directory / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    durable.replace(directory / "report.json", (json.dumps(report, indent=1) + "\n").encode())
     write_page(report, directory / "report.html")
     return report

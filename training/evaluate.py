@@ -5,7 +5,8 @@ May import numpy, `rerank_env` and the torch-free part of `rerank_env.agents`. D
 users (`bootstrap.py`), and beside the metrics stand the signs of a policy that copies its input: how often the answer
 equals the incoming order, Kendall's tau to it, and the SHUFFLED-INPUT TEST. There the candidates of every request are
 put into a seeded random order first; whoever reads the items answers as before (`agreement` near 1, `drop` near 0),
-whoever echoes the order falls to the random row. Run it with `rerank eval`. Suffixes: `_B` requests, `_K` candidates.
+whoever goes by position falls to the random row (not who sorts by the scores,
+which travel with the candidates: see `hidden.py`). Run it with `rerank eval`. Suffixes: `_B` requests, `_K` candidates.
 """
 
 from __future__ import annotations
@@ -139,6 +140,8 @@ def evaluate(
     taken = [name for name in policies if name in baselines]
     if taken:
         raise InputError(f"{taken[0]!r} is the name of a baseline that is always evaluated; name your policy otherwise")
+    if not metrics or len(set(metrics)) < len(metrics):
+        raise InputError(f"metrics are {list(metrics)}; name at least one, and each once")
     rewards = {metric: parse_reward(metric) for metric in metrics}
     width = requests.candidates_BK.shape[1]
     order_BK = rankings.random_rankings(requests.sizes_B, width, np.random.default_rng([seed, _number("shuffle")]))

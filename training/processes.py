@@ -9,8 +9,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from rerank_env.rewards.errors import RerankError
@@ -40,25 +42,40 @@ def train_all(
     workers = max(1, min(cores, len(runs)))
     environment = {"OMP_NUM_THREADS": str(max(1, cores // workers))} | os.environ
     waiting, going = list(runs), dict[str, subprocess.Popen[bytes]]()
+    with _ended_by_signals():
+        try:
+            while waiting or going:
+                while waiting and len(going) < workers:
+                    name = waiting.pop(0)
+                    going[name] = _start(runs[name], directory / name, environment, restart=restart)
+                time.sleep(POLL_SECONDS)
+                for name, process in list(going.items()):
+                    ended = process.poll()
+                    on_progress(name, _steps_done(directory / name), runs[name].config().steps)
+                    if ended is not None:
+                        del going[name]
+                        if ended != 0:
+                            raise RunFailedError(_failure(name, directory / name, ended))
+        except BaseException as stopped:
+            for process in going.values():
+                process.send_signal(signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM)
+            for process in going.values():
+                process.wait()
+            raise
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal raise SystemExit, so that the runs are stopped too and do not train on."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            before[number] = signal.signal(number, lambda caught, _: sys.exit(128 + caught))
     try:
-        while waiting or going:
-            while waiting and len(going) < workers:
-                name = waiting.pop(0)
-                going[name] = _start(runs[name], directory / name, environment, restart=restart)
-            time.sleep(POLL_SECONDS)
-            for name, process in list(going.items()):
-                ended = process.poll()
-                on_progress(name, _steps_done(directory / name), runs[name].config().steps)
-                if ended is not None:
-                    del going[name]
-                    if ended != 0:
-                        raise RunFailedError(_failure(name, directory / name, ended))
-    except BaseException as stopped:
-        for process in going.values():
-            process.send_signal(signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM)
-        for process in going.values():
-            process.wait()
-        raise
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start(

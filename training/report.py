@@ -1,7 +1,7 @@
 """The page people look at: one self-contained HTML file made from `report.json` alone.
 
 Needs the `report` extra (jinja2, matplotlib), imported when a page is written. Titles and other text from data are
-escaped. May import `rerank_env.rewards.errors`.
+escaped. May import `rerank_env.durable` and the errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rerank_env import durable
 from rerank_env.rewards.errors import MissingExtraError
 
 LABELS = {
@@ -42,7 +43,7 @@ def write_page(report: Mapping[str, Any], path: Path) -> None:
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     template = environment.get_template("report.html.jinja")
     page = template.render(r=report, labels=LABELS, curves=_curves(report["curves"]))
-    path.write_text(page, encoding="utf-8")
+    durable.replace(path, page.encode())
 
 
 def _curves(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

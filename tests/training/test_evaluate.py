@@ -197,3 +197,9 @@ def test_nothing_to_evaluate_on_and_unknown_names_are_refused_in_a_sentence() ->
         found.mean("polciy", "ndcg@10")
     with pytest.raises(RerankError, match="unknown"):
         evaluate(two_requests(), {}, seed=0, metrics=("ndgc@10",))
+
+
+@pytest.mark.parametrize("metrics", [(), ("recall@1", "recall@1")])
+def test_metrics_that_are_missing_or_named_twice_are_refused(metrics) -> None:
+    with pytest.raises(InputError, match="each once"):
+        evaluate(load("synthetic", requests=20), {}, seed=0, resamples=10, metrics=metrics)
