@@ -39,9 +39,21 @@ from typing import TYPE_CHECKING, Any
 
 from rerank_env.rewards import metrics, rankings
 from rerank_env.rewards.algebra import Constant
-from rerank_env.rewards.answers import Answers
+from rerank_env.rewards.answers import Answers, Failure
 from rerank_env.rewards.auditing import AuditReport, AuditRow, audit
-from rerank_env.rewards.conditions import Improved, IncomingIsIdeal, KeptFirst, NotIdentity, Valid, WasFirst
+from rerank_env.rewards.conditions import (
+    Improved,
+    IncomingIsIdeal,
+    KeptFirst,
+    NearIdentity,
+    NotIdentity,
+    Since,
+    TauAtLeast,
+    Valid,
+    WasFirst,
+    Worsened,
+)
+from rerank_env.rewards.context import Context
 from rerank_env.rewards.errors import (
     CheckpointError,
     DataError,
@@ -54,14 +66,17 @@ from rerank_env.rewards.errors import (
     SlateError,
     UnknownNameError,
 )
-from rerank_env.rewards.function import FunctionReward
-from rerank_env.rewards.names import parse_reward, register_reward
+from rerank_env.rewards.function import FunctionCondition, FunctionReward
+from rerank_env.rewards.names import parse_reward, register_condition, register_reward
 from rerank_env.rewards.parsing import Parsed, parse, parse_batch
-from rerank_env.rewards.presets import gain, gr2, gr2_industrial, naive
+from rerank_env.rewards.presets import gain, gr2, gr2_hardened, gr2_industrial, gr2_industrial_hardened, naive
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.registry import reward_names
 from rerank_env.rewards.reward import Bounds, Condition, Reward, Score
+from rerank_env.rewards.schedules import Linear
+from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.textual import Cites, Length, Overlong
 from rerank_env.rewards.verifiable import Auc, Hit, Mrr, Ndcg, RankPromotion, Recall, ValidFormat
 
 if TYPE_CHECKING:
@@ -74,20 +89,28 @@ __all__ = [
     "AuditRow",
     "Bounds",
     "CheckpointError",
+    "Cites",
     "Condition",
     "Constant",
+    "Context",
     "DataError",
+    "Failure",
     "FetchError",
+    "FunctionCondition",
     "FunctionReward",
     "Hit",
     "Improved",
     "IncomingIsIdeal",
     "InputError",
     "KeptFirst",
+    "Length",
+    "Linear",
     "MissingExtraError",
     "Mrr",
     "Ndcg",
+    "NearIdentity",
     "NotIdentity",
+    "Overlong",
     "Parsed",
     "RankPromotion",
     "RankingError",
@@ -96,23 +119,31 @@ __all__ = [
     "Reward",
     "RewardError",
     "Score",
+    "Scored",
+    "Scorer",
+    "Since",
     "SlateError",
     "Slates",
+    "TauAtLeast",
     "UnknownNameError",
     "Valid",
     "ValidFormat",
     "Verdict",
     "WasFirst",
+    "Worsened",
     "audit",
     "gain",
     "gr2",
+    "gr2_hardened",
     "gr2_industrial",
+    "gr2_industrial_hardened",
     "metrics",
     "naive",
     "parse",
     "parse_batch",
     "parse_reward",
     "rankings",
+    "register_condition",
     "register_reward",
     "reward_names",
     "testing",

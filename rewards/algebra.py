@@ -63,7 +63,8 @@ def owner_text(reward: Reward) -> str:
 
 def check_bounds(reward: Reward) -> None:
     """Raise `InputError` if what a reward declares overflows."""
-    for what, value in zip(Bounds._fields, (reward.low, reward.high, reward.invalid), strict=True):
+    declared = (reward.low, reward.high, reward.invalid, reward.identity)
+    for what, value in zip(Bounds._fields, declared, strict=True):
         if not math.isfinite(value):
             raise InputError(f"the {what} score of {reward} is {value}; use smaller numbers")
 
@@ -105,7 +106,7 @@ class Sum(Reward):
 
     def bounds(self) -> Bounds:
         """The sums of the addends' own."""
-        declared = [(addend.low, addend.high, addend.invalid) for addend in self.addends]
+        declared = [(addend.low, addend.high, addend.invalid, addend.identity) for addend in self.addends]
         # One by one, as `evaluate` adds: the built-in sum rounds otherwise since Python 3.12.
         return Bounds(*(reduce(add, values) for values in zip(*declared, strict=True)))
 
@@ -149,7 +150,8 @@ class Scaled(Reward):
         """The scaled range; the scaled invalid score, but not above the range where the factor turns it round."""
         low, high = sorted((self.factor * self.reward.low, self.factor * self.reward.high))
         invalid = self.factor * self.reward.invalid
-        return Bounds(low + 0.0, high + 0.0, (invalid if self.factor > 0 else min(invalid, low)) + 0.0)
+        identity = self.factor * (self.reward.identity if self.factor > 0 else self.reward.low)
+        return Bounds(low + 0.0, high + 0.0, (invalid if self.factor > 0 else min(invalid, low)) + 0.0, identity + 0.0)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """The factor times each value."""
@@ -176,11 +178,13 @@ class Product(Reward):
 
     def bounds(self) -> Bounds:
         """The product of the ranges; the product of the invalid scores, but never above the range."""
-        low = high = invalid = 1.0
+        low = high = invalid = least = identity = 1.0
         for factor in self.factors:
             corners = [a * b for a in (low, high) for b in (factor.low, factor.high)]
+            echoes = [a * b for a in (least, identity) for b in (factor.low, factor.identity)]
             low, high, invalid = min(corners), max(corners), invalid * factor.invalid
-        return Bounds(low + 0.0, high + 0.0, min(invalid, low) + 0.0)
+            least, identity = min(echoes), max(echoes)
+        return Bounds(low + 0.0, high + 0.0, min(invalid, low) + 0.0, identity + 0.0)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """The factors, multiplied left to right."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
+from rerank_env.rewards.context import NOTHING, Context
 from rerank_env.rewards.errors import RankingError
 from rerank_env.rewards.rankings import Verdict, completed, ideal_rankings, legal, verdicts_unchecked
 from rerank_env.rewards.slates import Slates
@@ -25,16 +26,30 @@ OK = int(Verdict.OK)
 """Comparing an array with an enumeration member takes five times as long as with a number."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A fault of a user's function that was kept to one answer: the reward's `name`, the `row`, and what happened."""
+
+    name: str
+    row: int
+    message: str
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One answer a request: `orders_BK` int64, every row a permutation of 0..K-1.
+    """One answer a request: `orders_BK` int64, every row a permutation of 0..K-1; `valid_B` which are rankings at all.
 
     Padding stands in place behind each ranking, and the incoming order stands in for an invalid answer, whose values
-    are thrown away afterwards. An object lives for one call and remembers what was evaluated in it: rewards are pure.
+    are thrown away afterwards. `context` is what else is known: whoever evaluates may rely on what its `needs` name.
+    `failures` collects faults of isolated functions. An object lives for one call and remembers what was evaluated in
+    it: rewards are pure.
     """
 
     orders_BK: IntArray
     slates: Slates
+    valid_B: BoolArray
+    context: Context = NOTHING
+    failures: list[Failure] = field(default_factory=list)
     _memo: dict[Hashable, npt.NDArray[Any]] = field(default_factory=dict, init=False, repr=False)
 
     def values(self, reward: Reward) -> FloatArray:
@@ -53,23 +68,35 @@ class Answers:
     def incoming(self) -> Answers:
         """The answers that echo the incoming order of the same slates."""
         shape = (len(self.slates), self.slates.width)
-        return Answers(np.broadcast_to(np.arange(self.slates.width), shape), self.slates)
+        return self._instead(np.broadcast_to(np.arange(self.slates.width), shape))
 
     @cached_property
     def ideal(self) -> Answers:
         """The answers that put the most relevant candidate of the same slates first."""
-        return Answers(completed(ideal_rankings(self.slates), self.slates.sizes_B), self.slates)
+        return self._instead(completed(ideal_rankings(self.slates), self.slates.sizes_B))
+
+    def _instead(self, orders_BK: IntArray) -> Answers:
+        """Other answers to the same slates in the same context."""
+        return Answers(orders_BK, self.slates, self.valid_B, self.context, self.failures)
+
+    def scored(self) -> tuple[BoolArray, tuple[Failure, ...]]:
+        """Which answers are valid and met no failure, bool [B], and the first failure of each function and answer."""
+        first = {(f.name, f.row): f for f in reversed(self.failures) if self.valid_B[f.row]}
+        scored_B = self.valid_B.copy()
+        scored_B[[failure.row for failure in first.values()]] = False
+        return scored_B, tuple(sorted(first.values(), key=lambda failure: (failure.row, failure.name)))
 
 
 def answers_of(
-    rankings_BK: npt.ArrayLike, slates: Slates, verdicts_B: npt.ArrayLike | None
-) -> tuple[Answers, BoolArray]:
-    """Check shapes, find which answers are valid (bool [B]), and make the others safe.
+    rankings_BK: npt.ArrayLike, slates: Slates, verdicts_B: npt.ArrayLike | None, context: Context = NOTHING
+) -> Answers:
+    """Check shapes, find which answers are valid, and make the others safe.
 
     A given verdict can make an answer invalid but never valid: the array is checked all the same. Raises
     `RankingError` where rankings or verdicts have another shape than the slates need.
     """
     rankings = checked_rankings(rankings_BK, slates)
+    context.check_rows(len(slates))
     valid_B: BoolArray = verdicts_unchecked(rankings, slates.sizes_B) == OK
     if verdicts_B is not None:
         given = np.asarray(verdicts_B)
@@ -80,7 +107,7 @@ def answers_of(
         valid_B &= given == OK
     if not (slates.is_full and valid_B.all()):
         rankings = np.where(slates.mask_BK & valid_B[:, None], rankings, np.arange(slates.width))
-    return Answers(rankings, slates), valid_B
+    return Answers(rankings, slates, valid_B, context)
 
 
 def legal_orders(rankings_BK: npt.ArrayLike, slates: Slates) -> IntArray:

@@ -11,17 +11,34 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rerank_env.rewards.answers import Answers
+from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import BoolArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.reward import Condition, Reward
+from rerank_env.rewards.rankings import inversions_unchecked, tau_of
+from rerank_env.rewards.reward import ROUNDING, Condition, Reward
 from rerank_env.rewards.verifiable import Auc, RankPromotion
 
-ROUNDING = 1e-12
-"""Differences of quality up to this share of the quality's declared range are rounding."""
+
+class _NeverForIdentity(Condition):
+    """A condition that asks for a change."""
+
+    @property
+    def for_identity(self) -> bool | None:
+        """Echoing the order changes nothing."""
+        return False
+
+
+class _AlwaysForIdentity(Condition):
+    """A condition that asks for closeness to the incoming order."""
+
+    @property
+    def for_identity(self) -> bool | None:
+        """Echoing the order is as close as can be."""
+        return True
 
 
 @dataclass(frozen=True, repr=False)
-class Improved(Condition):
+class Improved(_NeverForIdentity):
     """The answer's quality is above that of the incoming order: r_out < r_pre for one relevant candidate."""
 
     quality: Reward = field(default_factory=RankPromotion)
@@ -35,6 +52,23 @@ class Improved(Condition):
         """Where the quality rose by more than rounding."""
         rise_B = answers.values(self.quality) - answers.incoming.values(self.quality)
         return rise_B > _tolerance(self.quality)
+
+
+@dataclass(frozen=True, repr=False)
+class Worsened(_NeverForIdentity):
+    """The answer's quality is below that of the incoming order: r_out > r_pre for one relevant candidate. Ours."""
+
+    quality: Reward = field(default_factory=RankPromotion)
+    name = "worsened"
+
+    def __post_init__(self) -> None:
+        """Check the quality."""
+        check_quality(self.quality)
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Where the quality fell by more than rounding."""
+        fall_B = answers.incoming.values(self.quality) - answers.values(self.quality)
+        return fall_B > _tolerance(self.quality)
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +100,7 @@ class KeptFirst(Condition):
 
 
 @dataclass(frozen=True, repr=False)
-class NotIdentity(Condition):
+class NotIdentity(_NeverForIdentity):
     """The answer differs from the incoming order: pi != id. One swap is enough to meet it."""
 
     name = "not_identity"
@@ -75,6 +109,47 @@ class NotIdentity(Condition):
         """Where any candidate moved."""
         moved_B: BoolArray = (answers.orders_BK != np.arange(answers.slates.width)).any(axis=1)
         return moved_B
+
+
+@dataclass(frozen=True, repr=False)
+class NearIdentity(_AlwaysForIdentity):
+    """The answer is at most `swaps` exchanges of neighbours away from the incoming order, the order itself included.
+
+    Bubble sort needs as many exchanges as there are inversions, so that is what is counted (Kendall 1938). Negate it,
+    `~near_identity(swaps=2)`, to ask for more than a token change.
+    """
+
+    swaps: int = 1
+    name = "near_identity"
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        object.__setattr__(self, "swaps", whole("swaps", self.swaps, least=0))
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Where there are few inversions."""
+        near_B: BoolArray = inversions_unchecked(answers.orders_BK) <= self.swaps
+        return near_B
+
+
+@dataclass(frozen=True, repr=False)
+class TauAtLeast(_AlwaysForIdentity):
+    """Kendall's tau between the answer and the incoming order is at least `tau`, from -1 to 1: closeness by share."""
+
+    tau: float
+    name = "tau_at_least"
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        object.__setattr__(self, "tau", finite("tau", self.tau))
+        if abs(self.tau) > 1:
+            raise InputError(f"tau is {self.tau}; Kendall's tau is from -1, the reverse, to 1, the incoming order")
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Where the correlation is high."""
+        tau_B = tau_of(inversions_unchecked(answers.orders_BK), answers.slates.sizes_B)
+        near_B: BoolArray = tau_B >= self.tau
+        return near_B
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,6 +183,25 @@ class IncomingIsIdeal(Condition):
         """Where the ideal order is not better by more than rounding, whatever the answer."""
         headroom_B = answers.ideal.values(self.quality) - answers.incoming.values(self.quality)
         return headroom_B <= _tolerance(self.quality)
+
+
+@dataclass(frozen=True, repr=False)
+class Since(Condition):
+    """At least `step` updates of the policy have been done: a schedule that switches."""
+
+    step: int
+    name = "since"
+    own_needs = frozenset({"step"})
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        object.__setattr__(self, "step", whole("step", self.step, least=0))
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Everywhere or nowhere."""
+        step = answers.context.step
+        assert step is not None, "the need was checked"
+        return np.full(len(answers.slates), step >= self.step)
 
 
 def check_quality(quality: object) -> None:

@@ -6,7 +6,9 @@ May import the standard library only.
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 from rerank_env.rewards.errors import InputError
@@ -17,6 +19,28 @@ class Expression:
 
     name: ClassVar[str] = ""
     """The word that `parse_reward` knows the node by."""
+
+    own_needs: ClassVar[frozenset[str]] = frozenset()
+    """What the node itself needs besides rankings and relevance: names of `context.HINTS`."""
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """What the node and all below it need besides rankings and relevance."""
+        return self.own_needs.union(*(child.needs for child in self.children()))
+
+    def children(self) -> Iterator[Expression]:
+        """The nodes this one is made of, in the order of its fields."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            for child in value if isinstance(value, tuple) else (value,):
+                if isinstance(child, Expression):
+                    yield child
+
+    def walk(self) -> Iterator[Expression]:
+        """The node and all below it, parents first."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
 
     def __str__(self) -> str:
         """The text that parses back: `name`, `name@10` or `name(field=value)` with the fields that are not default."""

@@ -1,4 +1,4 @@
-"""A reward from a function of the user's, with every fault of the function attributed to it by name and row.
+"""Rewards and conditions from functions of the user's, with every fault attributed by name and row.
 
 May import numpy only.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.arguments import finite
-from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
+from rerank_env.rewards.answers import Answers, Failure
+from rerank_env.rewards.arguments import finite, one_of
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError, RewardError
 from rerank_env.rewards.expression import check_name
-from rerank_env.rewards.reward import Bounds, Reward
+from rerank_env.rewards.isolation import FaultError, RewardFunction, checked_values, values_or_failures
+from rerank_env.rewards.reward import Bounds, Condition, Reward
 from rerank_env.rewards.slates import Slates
 
-RewardFunction = Callable[[IntArray, Slates], npt.ArrayLike]
+OnError = Literal["raise", "isolate"]
 
 RANGE_SLACK = 1e-9
 """What rounding may put a value outside its declared range by, relative to the range's ends or 1."""
@@ -33,9 +35,14 @@ class FunctionReward(Reward):
     invalid answer, whose value is thrown away. Rows are padded with -1. It must be pure, and the same row must always
     earn the same. `low` and `high` promise the range over valid answers; `invalid` is what any other answer earns.
 
+    A function is at fault if it raises, returns the wrong length or dtype, a value that is not finite or out of its
+    range, or, where `seconds` are given, takes longer: then it runs in a process of its own, which is killed. With
+    `on_error="raise"` a fault is a `RewardError` that names reward and, where there is one, row. With "isolate" the
+    batch is asked again row by row, an answer that still fails is scored as if it were invalid and listed in
+    `Score.failures`, and the others keep their scores.
+
     `str()` is the name, which `parse_reward` knows after `register_reward(name, reward)`; pickling needs a function
-    that can be imported. Raises `InputError` for a useless declaration, and when scoring `RewardError`, naming reward
-    and row, if the function raises, returns the wrong length, anything that is not finite, or a value out of its range.
+    that can be imported. Raises `InputError` for a useless declaration.
     """
 
     function: RewardFunction
@@ -43,6 +50,8 @@ class FunctionReward(Reward):
     low: float = field()
     high: float = field()
     invalid: float = field()
+    on_error: OnError = "raise"
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Check the declaration."""
@@ -53,6 +62,9 @@ class FunctionReward(Reward):
             object.__setattr__(self, bound, finite(f"{bound} of {self.name}", getattr(self, bound)))
         if self.low > self.high:
             raise InputError(f"{self.name} has low {self.low} above high {self.high}; exchange them")
+        one_of("way to handle errors", self.on_error, get_args(OnError))
+        if self.seconds is not None and finite(f"seconds of {self.name}", self.seconds) <= 0:
+            raise InputError(f"{self.name} may take {self.seconds} seconds; give a number above 0, or None")
 
     def bounds(self) -> Bounds:
         """As declared."""
@@ -62,31 +74,70 @@ class FunctionReward(Reward):
         """The function's values, checked."""
         slates = answers.slates
         rankings_BK = np.where(slates.mask_BK, answers.orders_BK, PAD)
-        try:
-            given = np.asarray(self.function(rankings_BK, slates))
-        except Exception as cause:
-            raise self._fault(f"raised {type(cause).__name__}: {cause}; see the cause") from cause
-        if given.shape != (len(slates),):
-            raise self._fault(f"returned shape {given.shape} for {len(slates)} requests; return one number each")
-        if given.dtype.kind not in "fiub":
-            raise self._fault(f"returned dtype {given.dtype}; return one number a request")
-        values_B = given.astype(np.float64)
-        for row in np.flatnonzero(~np.isfinite(values_B))[:1].tolist():
-            raise self._fault(
-                f"returned {values_B[row]} for row {row}; return a finite number, and decide what such an answer is "
-                "worth",
-                row,
-            )
+        if self.on_error == "isolate":
+            values_B, complaints = values_or_failures(self.function, rankings_BK, slates, self.seconds)
+        else:
+            try:
+                values_B, complaints = checked_values(self.function, rankings_BK, slates, self.seconds), {}
+            except FaultError as fault:
+                raise RewardError(f"reward {self.name} {fault}", name=self.name) from (fault.__cause__ or fault)
         slack = RANGE_SLACK * max(1.0, abs(self.low), abs(self.high))
-        for row in np.flatnonzero((values_B < self.low - slack) | (values_B > self.high + slack))[:1].tolist():
-            raise self._fault(
-                f"returned {values_B[row]} for row {row} but declares {self.low} to {self.high}; declare all of it",
-                row,
-            )
-        return values_B
+        stray_B = ~((values_B >= self.low - slack) & (values_B <= self.high + slack))
+        for row in np.flatnonzero(stray_B).tolist():
+            complaints.setdefault(row, self._complaint(row, float(values_B[row])))
+        if complaints and self.on_error == "raise":
+            row = min(complaints)
+            raise RewardError(f"reward {self.name} {complaints[row]}", name=self.name, row=row)
+        for row, complaint in sorted(complaints.items()):
+            answers.failures.append(Failure(self.name, row, f"reward {self.name} {complaint}"))
+        return np.where(stray_B, self.low, values_B)
 
-    def _fault(self, complaint: str, row: int | None = None) -> RewardError:
-        return RewardError(f"reward {self.name} {complaint}", name=self.name, row=row)
+    def _complaint(self, row: int, value: float) -> str:
+        if not np.isfinite(value):
+            return f"returned {value} for row {row}; return a finite number, and decide what such an answer is worth"
+        return f"returned {value} for row {row} but declares {self.low} to {self.high}; declare all of it"
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+
+ConditionFunction = Callable[[IntArray, Slates], npt.ArrayLike]
+
+
+@dataclass(frozen=True, repr=False)
+class FunctionCondition(Condition):
+    """`function(rankings_BK, slates)` -> one truth value a request, as a condition called `name`.
+
+    Called like the function of a `FunctionReward`. `parse_reward` knows it after `register_condition(name, condition)`.
+    Raises `InputError` for a useless declaration, and when asked `RewardError` naming the condition if the function
+    raises or returns something else than one truth value a request.
+    """
+
+    function: ConditionFunction
+    name: str = field()  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        """Check the declaration."""
+        if not callable(self.function):
+            raise InputError(f"{self.function!r} is no function; give one of (rankings_BK, slates)")
+        check_name(self.name)
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """The function's truth values, checked."""
+        rankings_BK = np.where(answers.slates.mask_BK, answers.orders_BK, PAD)
+        try:
+            given = np.asarray(self.function(rankings_BK, answers.slates))
+        except Exception as cause:
+            complaint = f"raised {type(cause).__name__}: {cause}; see the cause"
+            raise RewardError(f"condition {self.name} {complaint}", name=self.name) from cause
+        if given.shape != (len(answers.slates),) or given.dtype.kind != "b":
+            raise RewardError(
+                f"condition {self.name} returned shape {given.shape} and dtype {given.dtype} for "
+                f"{len(answers.slates)} requests; return one truth value each",
+                name=self.name,
+            )
+        return given
 
     def __str__(self) -> str:
         """The name."""

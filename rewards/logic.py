@@ -36,6 +36,12 @@ class AllOf(_Joined):
         """True if all of them always hold."""
         return all(condition.always for condition in self.conditions)
 
+    @property
+    def for_identity(self) -> bool | None:
+        """False if one never holds for the incoming order, True if all always do."""
+        known = [condition.for_identity for condition in self.conditions]
+        return False if False in known else True if None not in known else None
+
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where all hold."""
         return reduce(np.logical_and, [answers.holds(condition) for condition in self.conditions])
@@ -53,6 +59,12 @@ class AnyOf(_Joined):
         """True if one of them always holds."""
         return any(condition.always for condition in self.conditions)
 
+    @property
+    def for_identity(self) -> bool | None:
+        """True if one always holds for the incoming order, False if none ever does."""
+        known = [condition.for_identity for condition in self.conditions]
+        return True if True in known else False if None not in known else None
+
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where any holds."""
         return reduce(np.logical_or, [answers.holds(condition) for condition in self.conditions])
@@ -67,6 +79,12 @@ class Not(Condition):
     """The answer is valid and the condition does not hold."""
 
     condition: Condition
+
+    @property
+    def for_identity(self) -> bool | None:
+        """The opposite, where it is known."""
+        known = self.condition.for_identity
+        return None if known is None else not known
 
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where it does not hold."""

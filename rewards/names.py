@@ -18,10 +18,11 @@ from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.rewards.expression import check_name
 from rerank_env.rewards.registry import CONDITION_OF, REWARD_OF
 from rerank_env.rewards.reward import Condition, Reward
+from rerank_env.rewards.verifiable import ValidFormat
 
 MAX_EXPRESSION_CHARS = 10_000
 
-_METHODS = ("clip", "gate", "over_incoming", "when")
+_METHODS = ("clip", "gate", "otherwise", "over_incoming", "when")
 _AT = re.compile(r"(?<![\w.)\]])([A-Za-z_]\w*)@(\d{1,9})(?!\w)", re.ASCII)
 
 Value = Reward | Condition | str | bool | None
@@ -47,6 +48,30 @@ def register_reward(name: str, reward: Reward | Callable[..., Reward]) -> None:
     if isinstance(reward, Reward):
         _check_readable(name, reward)
     REWARD_OF[name] = reward
+
+
+def register_condition(name: str, condition: Condition) -> None:
+    """Let `parse_reward` know a condition of yours, such as a `FunctionCondition` of that name.
+
+    Registering the same again changes nothing. Raises `InputError` for a name that is taken or no identifier, for what
+    is no condition, and for a condition that prints as something else than `name` and could not be read back.
+    """
+    check_name(name)
+    if not isinstance(condition, Condition):
+        raise InputError(f"{condition!r} is no condition; give one such as FunctionCondition(function, name={name!r})")
+    if name in REWARD_OF or CONDITION_OF.get(name, condition) != condition:
+        raise InputError(f"the name {name!r} is taken; choose another")
+    CONDITION_OF[name] = condition
+    use = ValidFormat().when(condition)
+    try:
+        readable = _Reader(str(use), REWARD_OF).read() == use
+    except InputError:
+        readable = False
+    if not readable:
+        del CONDITION_OF[name]
+        raise InputError(
+            f"the condition {name!r} prints as {str(condition)!r}, which does not read back; name it {name!r} itself"
+        )
 
 
 def _check_readable(name: str, reward: Reward) -> None:
@@ -174,7 +199,7 @@ class _Reader:
 
     def _built(self, node: ast.Name, arguments: Any, keywords: dict[str, ast.expr]) -> Value:
         name, k = self.cut_offs.get(node.col_offset, (node.id, None))
-        known: Reward | Callable[..., Any] | None = self.reward_of.get(name, CONDITION_OF.get(name))
+        known: Reward | Condition | Callable[..., Any] | None = self.reward_of.get(name, CONDITION_OF.get(name))
         if known is None:
             raise UnknownNameError.of("reward", name, [*self.reward_of, *CONDITION_OF])
         positional = [self._argument(argument) for argument in arguments]
@@ -183,9 +208,9 @@ class _Reader:
             if "k" in named:
                 raise self._refusal(node, "gives k twice")
             named["k"] = k
-        if isinstance(known, Reward):
+        if isinstance(known, Reward | Condition):
             if positional or named:
-                raise self._refusal(node, "is a registered reward and takes no arguments")
+                raise self._refusal(node, f"is a registered {_kind(known)} and takes no arguments")
             return known
         return self._called(node, known, positional, named)
 
@@ -195,7 +220,10 @@ class _Reader:
             raise UnknownNameError.of("reward method", attribute.attr, _METHODS)
         positional = [self._argument(argument) for argument in node.args]
         named = {key: self._argument(argument) for key, argument in _keywords(self, node).items()}
-        return self._called(attribute, getattr(owner, attribute.attr), positional, named)
+        method = getattr(owner, attribute.attr, None)
+        if method is None:
+            raise self._refusal(attribute, f"has no {attribute.attr}; it follows a when, as in a.when(c).otherwise(b)")
+        return self._called(attribute, method, positional, named)
 
     def _argument(self, node: ast.expr) -> Value | int | float:
         """A number stays a number here, whole ones whole, because `k` wants them so."""

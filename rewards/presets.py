@@ -16,9 +16,10 @@ from rerank_env.rewards.conditions import (
     NotIdentity,
     Valid,
     WasFirst,
+    Worsened,
     check_quality,
 )
-from rerank_env.rewards.reward import Condition, Reward
+from rerank_env.rewards.reward import Condition, Reward, Scale
 from rerank_env.rewards.verifiable import Auc, Ndcg, RankPromotion, ValidFormat
 
 DEFAULT_ALPHA = 0.2
@@ -43,7 +44,8 @@ def gr2(alpha: float = DEFAULT_ALPHA, exemption: Exemption = "kept_first") -> Re
 
     R = R_rank + alpha if r_out < r_pre, or r_pre = 1 and r_out = 1; otherwise R = R_rank; invalid: -1.
     `exemption="literal"` exempts every request with r_pre = 1, the looser reading of GR2, which pays for demoting the
-    relevant candidate from the top; it is here for comparison only.
+    relevant candidate from the top; it is here for comparison only. Both pay alpha for echoing an order whose first
+    candidate is the relevant one, and every lucky improvement alike; `gr2_hardened` does not.
     """
     one_of("exemption", exemption, get_args(Exemption))
     exempt: Condition = KeptFirst() if exemption == "kept_first" else WasFirst()
@@ -54,8 +56,8 @@ def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) 
     """The identity check of GR2 Technical Report: R = Q + alpha, but only alpha for echoing an order that is not ideal.
 
     Q is R_AUC for binary labels (the default) and Ndcg(gains="exp2") for graded ones. Invalid: 0; for a Q that can be
-    negative, its least value, so that no valid answer earns less. One swap escapes the check, which is why `gain`
-    exists.
+    negative, its least value, so that no valid answer earns less. One swap escapes the check and is paid the incoming
+    order's own Q; `gr2_industrial_hardened` and `gain` do not pay it.
     """
     quality = Auc() if quality is None else quality
     check_quality(quality)
@@ -63,11 +65,41 @@ def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) 
     return reward if quality.low >= 0 else reward.gate(Valid(), otherwise=quality.low + min(alpha, 0.0))
 
 
-def gain(quality: Reward | None = None) -> Reward:
+def gr2_hardened(alpha: float = DEFAULT_ALPHA) -> Reward:
+    """`gr2` without its two holes, ours: the bonus is won for improving and lost for worsening, never for keeping.
+
+    R = R_rank + alpha if r_out < r_pre, R_rank - alpha if r_out > r_pre, else R_rank = 0. Echoing the order earns
+    exactly 0, also where the relevant candidate was first; and as R changes its sign when answer and incoming order
+    change places, random shuffling of an uninformative order earns exactly 0 on average, where `gr2` pays it 0.09 at
+    K = 10. Invalid: below the worst valid answer, -1.52 for alpha = 0.2.
+    """
+    return RankPromotion(invalid=INVALID_GAIN * (1.0 + abs(alpha))) + _won_or_lost(RankPromotion(), alpha)
+
+
+def gr2_industrial_hardened(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) -> Reward:
+    """`gr2_industrial` without the one-swap escape, ours: Q counts over the incoming order, and so does the bonus.
+
+    R = Q - Q(incoming order) + alpha where Q rose, - alpha where it fell. A swap that changes nothing earns nothing,
+    and an order that was ideal already can only be kept or spoilt. Invalid: below the worst valid answer.
+    """
+    quality = Auc() if quality is None else quality
+    check_quality(quality)
+    change = quality.over_incoming()
+    return change.gate(Valid(), otherwise=INVALID_GAIN * (change.high + abs(alpha))) + _won_or_lost(quality, alpha)
+
+
+def _won_or_lost(quality: Reward, alpha: float) -> Reward:
+    """A bonus that changes its sign with the change of quality."""
+    return alpha * ValidFormat().when(Improved(quality)) - alpha * ValidFormat().when(Worsened(quality))
+
+
+def gain(quality: Reward | None = None, scale: Scale = "none") -> Reward:
     """Our default, Q(answer) - Q(incoming order), Q being Ndcg(k=10) unless given; echoing earns exactly 0.
 
-    Invalid: -1.1 times the width of Q's range, or times 1 where that is narrower, so below every valid answer.
+    `scale="headroom"` measures the difference in shares of what could be gained or lost: see `Reward.over_incoming`.
+    Invalid: -1.1 times the most that a valid answer can lose, or times 1 where that is less.
     """
     quality = Ndcg(k=10) if quality is None else quality
     check_quality(quality)
-    return quality.over_incoming().gate(Valid(), otherwise=INVALID_GAIN * max(quality.high - quality.low, 1.0))
+    change = quality.over_incoming(scale)
+    return change.gate(Valid(), otherwise=INVALID_GAIN * max(change.high, 1.0))

@@ -13,34 +13,49 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rerank_env.rewards.answers import Answers, answers_of
+from rerank_env.rewards.answers import Answers, Failure, answers_of
 from rerank_env.rewards.arrays import BoolArray, FloatArray
+from rerank_env.rewards.context import NOTHING, Context, check_met
+from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.expression import Expression
 from rerank_env.rewards.slates import Slates
+
+if TYPE_CHECKING:
+    from rerank_env.rewards.shaping import Gate
+
+Scale = Literal["none", "headroom"]
+
+ROUNDING = 1e-12
+"""Differences of quality up to this share of the quality's declared range are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Score:
     """What a batch of answers earned: `total_B` float64, and `parts`, the terms of the sum by the text of each term.
 
-    The parts add up to the total. A reward that is no sum has itself as its only part.
+    The parts add up to the total. A reward that is no sum has itself as its only part. `failures` are the faults of
+    functions that isolate them: such an answer is scored as if it were invalid.
     """
 
     total_B: FloatArray
     parts: Mapping[str, FloatArray]
+    failures: tuple[Failure, ...] = ()
 
 
 class Bounds(NamedTuple):
-    """What a reward declares: the range of its scores over valid answers, and the score of every invalid one."""
+    """What a reward declares: the range of its scores over valid answers, the score of every invalid one, and the most
+    that echoing the incoming order may earn (None: `high`).
+    """
 
     low: float
     high: float
     invalid: float
+    identity: float | None = None
 
 
 class Condition(Expression, ABC):
@@ -54,16 +69,34 @@ class Condition(Expression, ABC):
         """True if every valid answer meets the condition, which narrows the range of what depends on it."""
         return False
 
+    @property
+    def for_identity(self) -> bool | None:
+        """Whether echoing the incoming order meets the condition: always (True), never (False) or at times (None)."""
+        return True if self.always else None
+
     @abstractmethod
     def evaluate(self, answers: Answers) -> BoolArray:
         """Bool [B] for answers that are all taken as valid."""
 
     def holds(
-        self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None
+        self,
+        rankings_BK: npt.ArrayLike,
+        slates: Slates,
+        *,
+        verdicts_B: npt.ArrayLike | None = None,
+        context: Context = NOTHING,
     ) -> BoolArray:
-        """Bool [B]: is the answer valid, and does it meet the condition? Raises `RankingError` for a wrong shape."""
-        answers, valid_B = answers_of(rankings_BK, slates, verdicts_B)
-        return answers.holds(self) & valid_B
+        """Bool [B]: is the answer valid, and does it meet the condition?
+
+        Raises `RankingError` for a wrong shape, `InputError` where the condition needs what is not known.
+        """
+        check_met(self.needs, context.provides | slates.provides, self)
+        answers = answers_of(rankings_BK, slates, verdicts_B, context)
+        return answers.holds(self) & answers.valid_B
+
+    def __bool__(self) -> bool:
+        """A condition has no truth value: `and`, `or` and `not` would silently drop one side."""
+        raise InputError(f"the condition {self} is neither true nor false by itself; combine conditions with & | ~")
 
     def __and__(self, other: Condition) -> Condition:
         """Both hold."""
@@ -110,6 +143,12 @@ class Reward(Expression, ABC):
         """What every invalid answer scores."""
         return self.bounds().invalid
 
+    @cached_property
+    def identity(self) -> float:
+        """Echoing the incoming order scores no more."""
+        declared = self.bounds().identity
+        return self.high if declared is None else declared
+
     @abstractmethod
     def evaluate(self, answers: Answers) -> FloatArray:
         """Float64 [B] for answers that are all taken as valid; never NaN or infinite."""
@@ -118,30 +157,48 @@ class Reward(Expression, ABC):
         """The parts that `score` reports."""
         return (self,)
 
-    def score(self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None) -> Score:
+    def score(
+        self,
+        rankings_BK: npt.ArrayLike,
+        slates: Slates,
+        *,
+        verdicts_B: npt.ArrayLike | None = None,
+        context: Context = NOTHING,
+    ) -> Score:
         """Total and parts, float64 [B] each.
 
         `verdicts_B` [B], when given, marks answers as invalid that the array cannot show, such as texts that did not
-        parse; what it calls OK is checked all the same. Raises `RankingError` for a wrong shape.
+        parse; what it calls OK is checked all the same. `context` is what else is known of the answers. Raises
+        `RankingError` for a wrong shape, `InputError` where the reward `needs` what is not known.
         """
-        answers, valid_B = answers_of(rankings_BK, slates, verdicts_B)
-        all_valid = bool(valid_B.all())
+        check_met(self.needs, context.provides | slates.provides, self)
+        answers = answers_of(rankings_BK, slates, verdicts_B, context)
+        terms = self.terms()
+        for reward in (self, *terms):
+            answers.values(reward)
+        scored_B, failures = answers.scored()
+        all_scored = bool(scored_B.all())
 
         def settled(reward: Reward) -> FloatArray:
             values_B = answers.values(reward)
-            return values_B.copy() if all_valid else np.where(valid_B, values_B, reward.invalid)
+            return values_B.copy() if all_scored else np.where(scored_B, values_B, reward.invalid)
 
         parts: dict[str, FloatArray] = {}
-        for term in self.terms():
+        for term in terms:
             text, values_B = str(term), settled(term)
             parts[text] = parts[text] + values_B if text in parts else values_B
-        return Score(settled(self), parts)
+        return Score(settled(self), parts, failures)
 
     def __call__(
-        self, rankings_BK: npt.ArrayLike, slates: Slates, *, verdicts_B: npt.ArrayLike | None = None
+        self,
+        rankings_BK: npt.ArrayLike,
+        slates: Slates,
+        *,
+        verdicts_B: npt.ArrayLike | None = None,
+        context: Context = NOTHING,
     ) -> FloatArray:
         """The totals of `score`, float64 [B]."""
-        return self.score(rankings_BK, slates, verdicts_B=verdicts_B).total_B
+        return self.score(rankings_BK, slates, verdicts_B=verdicts_B, context=context).total_B
 
     def __add__(self, other: Reward | float) -> Reward:
         """Score both and add."""
@@ -183,11 +240,11 @@ class Reward(Expression, ABC):
         """The same with the sign turned."""
         return -1.0 * self
 
-    def when(self, condition: Condition) -> Reward:
-        """This reward where the condition holds, else 0; an invalid answer scores 0."""
+    def when(self, condition: Condition) -> Gate:
+        """This reward where the condition holds, else 0, or what `.otherwise` adds; an invalid answer scores 0."""
         return self.gate(condition, otherwise=0.0)
 
-    def gate(self, condition: Condition, *, otherwise: float) -> Reward:
+    def gate(self, condition: Condition, *, otherwise: float) -> Gate:
         """This reward where the condition holds, else `otherwise`; an invalid answer scores `otherwise`."""
         from rerank_env.rewards.shaping import Gate
 
@@ -199,8 +256,11 @@ class Reward(Expression, ABC):
 
         return Clip(self, low, high)
 
-    def over_incoming(self) -> Reward:
-        """This reward of the answer minus this reward of the incoming order: exactly 0 for echoing it."""
+    def over_incoming(self, scale: Scale = "none") -> Reward:
+        """This reward of the answer minus this reward of the incoming order: exactly 0 for echoing it.
+
+        `scale="headroom"` divides a rise by the room there was above the incoming order and a fall by the room below.
+        """
         from rerank_env.rewards.shaping import OverIncoming
 
-        return OverIncoming(self)
+        return OverIncoming(self, scale)

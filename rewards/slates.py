@@ -1,8 +1,8 @@
 """Slates: what a reward may look at, for a batch of re-ranking requests.
 
 A slate is one request as a reward sees it: the gain of every candidate, listed in the order the earlier stage left
-them. Nothing else about users or items reaches a reward. May import numpy only. Suffixes: `_B` requests, `_K`
-candidates.
+them, and where there is a log the clicks on that order. Nothing else about users or items reaches a reward. May import
+numpy only. Suffixes: `_B` requests, `_K` candidates.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ MIN_CANDIDATES = 2
 MAX_RELEVANCE = 1e100
 """Sums of this over any list that fits in memory stay finite, which is what keeps NaN out of every metric."""
 
+_EXPECTED = {"clicks": "0 or 1", "propensities": "a probability above 0", "predictions": "a probability"}
+
 
 @dataclass(frozen=True, eq=False)
 class Slates:
@@ -32,6 +34,11 @@ class Slates:
     Row b is real up to `sizes_B[b]`; beyond it relevance is 0. The incoming position of a candidate is its column, so
     the incoming order is always 0, 1, ..., K-1. Arrays of the right dtype are stored as given, without a copy, and
     must not be changed afterwards; other numeric dtypes are converted.
+
+    What a log of the incoming order adds, None where there is none, 0 where padded: `clicks_BK` 0 or 1 and
+    `propensities_BK` in (0, 1], the probability that the candidate was looked at where it was shown, always together;
+    `predictions_BK` in [0, 1], a model's estimate of a click once looked at. `canonical_BK` int64 says, for shuffled
+    copies of one request, which candidate of the unshuffled order stands in each place, a ranking padded with -1.
 
     Raises `SlateError`, naming the row and where it helps the candidate, where the arrays cannot be requests.
 
@@ -42,6 +49,10 @@ class Slates:
 
     relevance_BK: FloatArray
     sizes_B: IntArray
+    clicks_BK: FloatArray | None = None
+    propensities_BK: FloatArray | None = None
+    predictions_BK: FloatArray | None = None
+    canonical_BK: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Convert and check the arrays."""
@@ -63,6 +74,8 @@ class Slates:
         object.__setattr__(self, "sizes_B", np.asarray(sizes, dtype=np.int64))
         self._check_sizes()
         self._check_relevance()
+        self._check_log()
+        self._check_canonical()
 
     def _check_sizes(self) -> None:
         for row in np.flatnonzero((self.sizes_B < MIN_CANDIDATES) | (self.sizes_B > self.width))[:1]:
@@ -94,26 +107,75 @@ class Slates:
                 "fill the tail of the row with 0"
             )
 
-    @classmethod
-    def of(cls, rows: Iterable[Sequence[float]]) -> Slates:
-        """Slates from lists of gains that may differ in length, one list a request.
+    def _check_log(self) -> None:
+        if (self.clicks_BK is None) != (self.propensities_BK is None):
+            raise SlateError("clicks and propensities come together; give both, or neither")
+        for name in ("clicks", "propensities", "predictions"):
+            given = getattr(self, f"{name}_BK")
+            if given is None:
+                continue
+            values_BK = np.asarray(given)
+            if values_BK.shape != self.relevance_BK.shape or values_BK.dtype.kind not in "fiub":
+                raise SlateError(
+                    f"{name} have shape {values_BK.shape} and dtype {values_BK.dtype}; give one number a candidate, "
+                    f"shape {self.relevance_BK.shape}"
+                )
+            values_BK = values_BK.astype(np.float64, copy=False)
+            least = np.nextafter(0.0, 1.0) if name == "propensities" else 0.0
+            good_BK = (values_BK >= least) & (values_BK <= 1.0)
+            if name == "clicks":
+                good_BK &= values_BK == np.floor(values_BK)
+            good_BK = np.where(self.mask_BK, good_BK, values_BK == 0.0)
+            if not good_BK.all():
+                row, candidate = (int(x) for x in np.argwhere(~good_BK)[0])
+                raise SlateError(
+                    f"{name} of request {row}, candidate {candidate} is {float(values_BK[row, candidate])}; "
+                    f"expected {_EXPECTED[name]}, and 0 where padded"
+                )
+            object.__setattr__(self, f"{name}_BK", values_BK)
 
-        Raises `SlateError` for a row that is no list of at least two numbers.
+    def _check_canonical(self) -> None:
+        if self.canonical_BK is None:
+            return
+        canonical_BK = np.asarray(self.canonical_BK)
+        if canonical_BK.shape != self.relevance_BK.shape or canonical_BK.dtype.kind not in "iu":
+            raise SlateError(
+                f"canonical numbers have shape {canonical_BK.shape} and dtype {canonical_BK.dtype}; give one whole "
+                f"number a candidate, shape {self.relevance_BK.shape}"
+            )
+        columns_BK = np.where(self.mask_BK, np.arange(self.width), self.width)
+        ordered_BK = np.sort(np.where(self.mask_BK, canonical_BK, self.width), axis=1)
+        for row in np.flatnonzero((ordered_BK != columns_BK).any(axis=1))[:1].tolist():
+            raise SlateError(
+                f"canonical numbers of request {row} are {canonical_BK[row].tolist()}; name each of its "
+                f"{int(self.sizes_B[row])} candidates once"
+            )
+        object.__setattr__(self, "canonical_BK", canonical_BK.astype(np.int64, copy=False))
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Sequence[float]],
+        *,
+        clicks: Iterable[Sequence[float]] | None = None,
+        propensities: Iterable[Sequence[float]] | None = None,
+        predictions: Iterable[Sequence[float]] | None = None,
+    ) -> Slates:
+        """Slates from lists of gains that may differ in length, one list a request; the log's lists likewise.
+
+        Raises `SlateError` for a row that is no list of at least two numbers, or lists that disagree in length.
         """
-        lists: list[FloatArray] = []
-        for row, gains in enumerate(rows):
-            try:
-                values = np.asarray(gains, dtype=np.float64)
-            except (TypeError, ValueError) as cause:
-                raise SlateError(f"relevance of request {row} is {gains!r}; expected a list of numbers") from cause
-            if values.ndim != 1:
-                raise SlateError(f"relevance of request {row} has shape {values.shape}; expected a flat list")
-            lists.append(values)
-        sizes_B = np.array([len(values) for values in lists], dtype=np.int64)
-        relevance_BK = np.zeros((len(lists), int(sizes_B.max(initial=MIN_CANDIDATES))))
-        for row, values in enumerate(lists):
-            relevance_BK[row, : len(values)] = values
-        return cls(relevance_BK, sizes_B)
+        relevance_BK, sizes_B = _padded("relevance", rows)
+        log: dict[str, FloatArray] = {}
+        for name, lists in (("clicks", clicks), ("propensities", propensities), ("predictions", predictions)):
+            if lists is not None:
+                log[f"{name}_BK"], counts_B = _padded(name, lists)
+                if counts_B.tolist() != sizes_B.tolist():
+                    raise SlateError(
+                        f"{name} have rows of {counts_B.tolist()!r:.60} numbers but relevance of "
+                        f"{sizes_B.tolist()!r:.60}; give one number a candidate"
+                    )
+        return cls(relevance_BK, sizes_B, log.get("clicks_BK"), log.get("propensities_BK"), log.get("predictions_BK"))
 
     def __len__(self) -> int:
         """How many requests."""
@@ -140,6 +202,12 @@ class Slates:
         """Where each row starts in the flattened arrays; added to a ranking it makes flat indices."""
         return np.arange(0, len(self) * self.width, self.width, dtype=np.int64)[:, None]
 
+    @property
+    def provides(self) -> frozenset[str]:
+        """The needs of rewards that are met."""
+        given = {"clicks": self.clicks_BK, "predictions": self.predictions_BK}
+        return frozenset(need for need, values in given.items() if values is not None)
+
     def take(self, rows_B: npt.ArrayLike) -> Slates:
         """The slates at `rows_B` (integers or booleans), in that order; rows may repeat.
 
@@ -152,7 +220,9 @@ class Slates:
             raise SlateError(f"rows have shape {rows.shape}; expected a flat array of row numbers")
         taken = object.__new__(Slates)
         try:
-            taken.__dict__.update({field.name: getattr(self, field.name)[rows] for field in fields(self)})
+            for field in fields(self):
+                values = getattr(self, field.name)
+                taken.__dict__[field.name] = None if values is None else values[rows]
         except IndexError as cause:
             raise SlateError(f"cannot take rows from {len(self)} slates: {cause}") from cause
         return taken
@@ -160,3 +230,21 @@ class Slates:
     def repeat(self, n: int) -> Slates:
         """Each slate n times in a row (b0 b0 b1 b1): the layout of a group of n answers to each request."""
         return self.take(np.repeat(np.arange(len(self)), whole("n", n, least=0)))
+
+
+def _padded(name: str, rows: Iterable[Sequence[float]]) -> tuple[FloatArray, IntArray]:
+    """Lists as one array, tails filled with 0, and their lengths; `SlateError` for what is no list of numbers."""
+    lists: list[FloatArray] = []
+    for row, numbers in enumerate(rows):
+        try:
+            values = np.asarray(numbers, dtype=np.float64)
+        except (TypeError, ValueError) as cause:
+            raise SlateError(f"{name} of request {row} is {numbers!r}; expected a list of numbers") from cause
+        if values.ndim != 1:
+            raise SlateError(f"{name} of request {row} has shape {values.shape}; expected a flat list")
+        lists.append(values)
+    sizes_B = np.array([len(values) for values in lists], dtype=np.int64)
+    padded_BK = np.zeros((len(lists), int(sizes_B.max(initial=MIN_CANDIDATES))))
+    for row, values in enumerate(lists):
+        padded_BK[row, : len(values)] = values
+    return padded_BK, sizes_B

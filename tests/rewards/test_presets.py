@@ -19,7 +19,9 @@ from rerank_env.rewards import (
     Verdict,
     gain,
     gr2,
+    gr2_hardened,
     gr2_industrial,
+    gr2_industrial_hardened,
     naive,
 )
 from rerank_env.rewards.errors import InputError, UnknownNameError
@@ -211,3 +213,31 @@ def test_presets_take_parameters_and_check_them():
             preset(quality="mrr")
     with pytest.raises(InputError, match="expected a number"):
         gr2(alpha=None)
+
+
+def test_the_hardened_gr2_pays_its_bonus_for_improving_and_takes_it_for_worsening():
+    # K = 10, alpha = 0.2: promoted by j: 0.1 j + 0.2; kept, wherever it was: 0; demoted by j: -0.1 j - 0.2
+    scores = gr2_hardened()(GRID_RANKINGS, GRID_SLATES)
+    for (pre, out), score in zip(GRID, scores, strict=True):
+        assert score == pytest.approx(0.1 * (pre - out) + 0.2 * np.sign(pre - out), abs=1e-12), (pre, out)
+
+
+@pytest.mark.parametrize("hardened", [gr2_hardened(), gr2_industrial_hardened(), gr2_industrial_hardened(Ndcg())])
+def test_the_hardened_rewards_pay_random_shuffling_nothing_where_the_incoming_order_says_nothing(hardened):
+    # All pairs of a place before and a place after are equally likely then; the mean over the grid is exactly 0.
+    assert hardened(GRID_RANKINGS, GRID_SLATES).mean() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_swap_does_not_escape_the_hardened_industrial_reward():
+    # AUC of the incoming order 1, 0, 1, 0: pairs (1st, 2nd), (1st, 4th), (3rd, 4th) right, (3rd, 2nd) wrong: 3/4.
+    batch = Slates.of([[1, 0, 1, 0]] * 3)
+    answers = [[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3]]  # the echo; two exchanges that make it worse, AUC 1/2
+    assert gr2_industrial()(answers, batch).tolist() == pytest.approx([0.2, 0.7, 0.7])
+    assert gr2_industrial_hardened()(answers, batch).tolist() == pytest.approx([0.0, -0.45, -0.45])
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.0, -0.5, 3.0])
+def test_the_hardened_rewards_put_an_invalid_answer_below_every_valid_one(alpha):
+    for hardened in (gr2_hardened(alpha), gr2_industrial_hardened(alpha=alpha)):
+        assert hardened.invalid < hardened.low - 0.05
+        assert hardened(GRID_RANKINGS, GRID_SLATES).min() > hardened.invalid
