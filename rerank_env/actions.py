@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.parsing import parse_batch
+from rerank_env.rewards.parsing import ParsedBatch, parse_batch
 from rerank_env.rewards.rankings import Ties, Verdict, from_scores, verdicts
 
 _OUT_OF_RANGE = -2
@@ -67,7 +67,7 @@ def read_picks(actions: object, open_BK: BoolArray, sizes_B: IntArray) -> tuple[
     return safe_B, verdicts_B
 
 
-def read_texts(actions: object, sizes_B: IntArray, width: int, *, text_format: str) -> tuple[IntArray, VerdictArray]:
+def read_texts(actions: object, sizes_B: IntArray, width: int, *, text_format: str) -> ParsedBatch:
     """Completions [B] parsed strictly to rankings [B, K]; what is not a string at all is MALFORMED.
 
     Raises `InputError` where there is not one completion for each environment.
@@ -78,8 +78,8 @@ def read_texts(actions: object, sizes_B: IntArray, width: int, *, text_format: s
         raise InputError(f"there are {len(actions)} texts for {len(sizes_B)} environments; give one text each")
     is_text_B = np.array([isinstance(text, str | bytes) for text in actions], dtype=np.bool_)
     texts = [text if is_text else "" for text, is_text in zip(actions, is_text_B, strict=True)]
-    rankings_BK, verdicts_B = parse_batch(texts, sizes_B, text_format=text_format, width=width)
-    return rankings_BK, np.where(is_text_B, verdicts_B, np.int8(Verdict.MALFORMED))
+    parsed = parse_batch(texts, sizes_B, text_format=text_format, width=width)
+    return parsed._replace(verdicts_B=np.where(is_text_B, parsed.verdicts_B, np.int8(Verdict.MALFORMED)))
 
 
 def shaped(actions: object, shape: tuple[int, ...], meaning: str) -> npt.NDArray[Any]:

@@ -18,6 +18,7 @@ from gymnasium.error import ResetNeeded
 from rerank_env.actions import read_picks, read_rankings, read_scores, read_texts
 from rerank_env.prompts import build_prompts
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
+from rerank_env.rewards.context import NOTHING, Context
 from rerank_env.rewards.errors import RerankError
 from rerank_env.rewards.rankings import Verdict, is_identity
 from rerank_env.rewards.slates import Slates
@@ -101,10 +102,10 @@ class Episodes:
         if self.task.action == "pick":
             return self._step_pick(actions)
         sizes_B = self.task.requests.sizes_B.take(self.rows_B)
-        rankings_BK, verdicts_B = self._answers(actions, sizes_B)
+        rankings_BK, verdicts_B, context = self._answers(actions, sizes_B)
         slates = self.task.requests.slates.take(self.rows_B)
-        score = self.task.reward.score(rankings_BK, slates, verdicts_B=verdicts_B)
-        judgement = self._judgement(rankings_BK, verdicts_B, slates, score.parts)
+        score = self.task.reward.score(rankings_BK, slates, verdicts_B=verdicts_B, context=context)
+        judgement = self._judgement(rankings_BK, verdicts_B, slates, score.parts, context)
         self.running_B[:] = False
         return Step(score.total_B.copy(), self._all_B.copy(), self.info() | judgement)
 
@@ -132,14 +133,16 @@ class Episodes:
             columns["action_mask"] = self._mask(which_E)
         return columns
 
-    def _answers(self, actions: object, sizes_B: IntArray) -> tuple[IntArray, VerdictArray]:
+    def _answers(self, actions: object, sizes_B: IntArray) -> tuple[IntArray, VerdictArray, Context]:
         width = self.task.width
         if self.task.action == "ranking":
-            return read_rankings(actions, sizes_B, width)
+            return *read_rankings(actions, sizes_B, width), NOTHING
         if self.task.action == "scores":
             tiebreak_BK = self._streams.tiebreaks(width) if self.task.ties == "random" else None
-            return read_scores(actions, sizes_B, width, ties=self.task.ties, tiebreak_BK=tiebreak_BK)
-        return read_texts(actions, sizes_B, width, text_format=self.task.text_format)
+            return *read_scores(actions, sizes_B, width, ties=self.task.ties, tiebreak_BK=tiebreak_BK), NOTHING
+        read = read_texts(actions, sizes_B, width, text_format=self.task.text_format)
+        context = Context(reasonings=read.reasonings, lengths={"chars": read.chars_B})
+        return read.rankings_BK, read.verdicts_B, context
 
     def _step_pick(self, actions: object) -> Step:
         """One pick each: the reward is what the pick added to the worth of the list completed in incoming order.
@@ -161,7 +164,7 @@ class Episodes:
         judgement: Columns = {}
         if len(ended_E):
             parts = {name: part_B[ended_E] for name, part_B in score.parts.items()}
-            judgement = self._judgement(completed_BK[ended_E], verdicts_B[ended_E], slates.take(ended_E), parts)
+            judgement = self._judgement(completed_BK[ended_E], verdicts_B[ended_E], slates.take(ended_E), parts, NOTHING)
         # From here on nothing fails: a reward or metric that raises leaves the episodes as they were.
         self._place_BK = place_BK
         self.picked_BK[legal_E, counts_E] = picks_E
@@ -177,6 +180,7 @@ class Episodes:
         verdicts_E: VerdictArray,
         slates: Slates,
         parts: Mapping[str, FloatArray],
+        context: Context,
     ) -> Columns:
         """What is said of final answers, row for row of `slates`."""
         valid_E = verdicts_E == _OK
@@ -189,7 +193,8 @@ class Episodes:
             "ranking": np.where(shown_EK, rankings_EK, PAD),
             "reward_parts": {name: part_E.copy() for name, part_E in parts.items()},
             "metrics": {
-                name: metric(rankings_EK, slates, verdicts_B=verdicts_E) for name, metric in self.task.metrics.items()
+                name: metric(rankings_EK, slates, verdicts_B=verdicts_E, context=context)
+                for name, metric in self.task.metrics.items()
             },
         }
 

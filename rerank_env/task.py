@@ -13,6 +13,7 @@ from rerank_env.data import Requests, load
 from rerank_env.prompts import PROMPT
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.parsing import FORMATS
 from rerank_env.rewards.rankings import Ties
@@ -56,7 +57,7 @@ class Task:
         """Resolve the arguments of the environment.
 
         Raises `UnknownNameError` for an unknown name, suggesting the nearest, and `InputError` for data without a
-        request or metrics that are not a list.
+        request, metrics that are not a list, or a reward that needs what this environment does not know.
         """
         one_of("action kind", action, ACTIONS)
         one_of("tie rule", ties, TIES)
@@ -67,8 +68,12 @@ class Task:
             )
         qualities = [parse_reward(metric) for metric in metrics]
         worth = parse_reward(reward)
+        requests = _requests(data, split, kind, data_options)
+        provided = requests.slates.provides | ({"chars", "reasonings"} if action == "text" else set())
+        for quality in (worth, *qualities):
+            check_met(quality.needs, provided, f"in an environment with action={action!r}, {quality}")
         return cls(
-            requests=_requests(data, split, kind, data_options),
+            requests=requests,
             reward=worth,
             action=action,
             ties=cast("Ties", ties),

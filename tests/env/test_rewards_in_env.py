@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rerank_env import rewards as R
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
-from rerank_env.rewards.errors import RewardError
+from rerank_env.rewards.errors import InputError, RewardError
 from rerank_env.rewards.rankings import random_rankings
 from rerank_env.rewards.slates import Slates
 from rerank_env.vector_env import RerankVectorEnv
@@ -116,3 +116,21 @@ def test_metrics_can_be_left_out(requests: Requests) -> None:
     env = RerankEnv(requests, metrics=[])
     env.reset(seed=0)
     assert env.step([0] * 5)[4]["metrics"] == {}
+
+
+def test_a_text_environment_knows_lengths_and_reasonings():
+    reward = "0.5*cites(least=2) + 0.25*length(most=55, unit='chars')"
+    env = RerankEnv(data="synthetic", reward=reward, action="text", text_format="tagged-list")
+    ranking = "<answer>[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]</answer>"  # 48 characters
+    env.reset(seed=0)
+    assert env.step(f"<think>[1] or [2]?</think>{ranking}")[1] == 0.5  # cites two, but 48 + 26 characters
+    env.reset()
+    assert env.step(ranking)[1] == 0.25
+
+
+@pytest.mark.parametrize("need", ["linear(start=0, end=1, steps=5)", "cites", "overlong(limit=9, buffer=3)"])
+def test_a_reward_that_needs_what_the_environment_does_not_know_is_refused_when_it_is_made(need):
+    with pytest.raises(InputError, match=r"in an environment with action='ranking', .* needs"):
+        RerankEnv(data="synthetic", reward=f"gain*{need}", action="ranking")
+    with pytest.raises(InputError, match="needs"):
+        RerankEnv(data="synthetic", metrics=[need], action="ranking")
