@@ -7,12 +7,13 @@ PYTEST ?= -n 2
 export OMP_NUM_THREADS ?= 1
 
 .NOTPARALLEL:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-adapters lint bench clean
 
 help:
 	@echo "make demo    train a re-ranker on MovieLens-100K and write runs/demo/report.html (about 5 minutes)"
 	@echo "make test    run all tests, on the newest and on the oldest supported gymnasium;"
 	@echo "             without a network: make test PYTEST='-m \"not network\"'"
+	@echo "make test-adapters   the adapters against the trainers themselves, each in a venv of its own"
 	@echo "make lint    formatting, types, layers and generated tables"
 	@echo "make bench   regenerate the benchmark records in docs/results"
 
@@ -21,8 +22,13 @@ demo: .venv/.demo-installed
 
 test: .venv/.dev-installed $(OLD)/.installed
 	$(BIN)/python -m pytest $(PYTEST)
-	$(BIN)/python -m pytest --doctest-modules rerank_env
+	$(BIN)/python -m pytest --doctest-modules rerank_env --ignore=rerank_env/training/adapters
 	$(OLD)/bin/python -m pytest tests/env
+
+test-adapters: .venv-trl/.installed .venv-verifiers/.installed .venv-openenv/.installed
+	.venv-trl/bin/python -m pytest tests/adapters
+	.venv-verifiers/bin/python -m pytest tests/adapters
+	.venv-openenv/bin/python -m pytest tests/adapters
 
 lint: .venv/.dev-installed
 	$(BIN)/ruff check .
@@ -58,4 +64,13 @@ $(OLD)/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	grep -v '^gymnasium==' constraints.txt > $(OLD)/constraints.txt
 	$(OLD)/bin/pip install --quiet --disable-pip-version-check -c $(OLD)/constraints.txt \
 		gymnasium==$(OLDEST_GYMNASIUM) hypothesis pytest pytest-timeout -e .
+	touch $@
+
+# The trainers cannot share an environment: their own pins exclude one another. verl and TRL can.
+.venv-trl/.installed: EXTRAS := trl,verl
+.venv-verifiers/.installed: EXTRAS := verifiers
+.venv-openenv/.installed: EXTRAS := openenv
+.venv-%/.installed: tests/adapters/peers/%.txt pyproject.toml | .venv/bin/python
+	$(BIN)/python -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check -c $< hypothesis pytest pytest-timeout -e '.[$(EXTRAS)]'
 	touch $@

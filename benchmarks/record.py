@@ -25,7 +25,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-PACKAGES = ("rerank-env", "numpy", "scipy", "gymnasium", "torch", "safetensors")
+PACKAGES = (
+    *("rerank-env", "numpy", "scipy", "gymnasium", "torch", "safetensors"),
+    *("datasets", "transformers", "trl", "verl"),
+    *("ir_measures", "pytrec-eval-terrier", "ranx", "scikit-learn", "torchmetrics"),
+)
 
 Metric = Mapping[str, float]
 Row = Mapping[str, Any]

@@ -17,6 +17,7 @@ worth, `rerank_env.agents` who answers, `rerank_env.training` how they learn.
 
 from __future__ import annotations
 
+from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING
 
 from gymnasium.envs.registration import register as _register
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from rerank_env.vector_env import RerankVectorEnv
 
 __all__ = ["Catalog", "Requests", "RerankEnv", "RerankVectorEnv", "build_prompt", "errors", "load"]
+if _find_spec("verifiers"):  # whose loader looks here for the taskset called "rerank-env"
+    __all__ += ["RerankTaskset"]
 
 __getattr__, __dir__ = _lazy.names(
     globals(),
@@ -41,6 +44,7 @@ __getattr__, __dir__ = _lazy.names(
         "Catalog": "data.catalog",
         "Requests": "data.requests",
         "RerankEnv": "env",
+        "RerankTaskset": "training.adapters.verifiers",
         "RerankVectorEnv": "vector_env",
         "agents": "agents",
         "build_prompt": "prompts",

@@ -108,25 +108,33 @@ class Scorer:
         )
 
     @property
+    def needs(self) -> frozenset[str]:
+        """What the reward needs besides rankings and relevance."""
+        return self._reward.needs
+
+    @property
     def _reward(self) -> Reward:
         assert isinstance(self.reward, Reward), "read at construction"
         return self.reward
 
     def check_needs(self, *provided: str, where: str) -> None:
         """Raise `InputError` now if the reward needs more than a completion and `provided` give, `where` it is used."""
-        check_met(self._reward.needs, frozenset({"chars", "reasonings", *provided}), f"in {where}, {self.reward}")
+        check_met(self.needs, frozenset({"chars", "reasonings", *provided}), f"in {where}, {self.reward}")
 
 
 def as_text(completion: object) -> str | bytes:
-    """The text of a completion: itself, or the content of the last message of a chat.
+    """The text of a completion: itself, or the content of the assistant's last message in a chat.
 
-    A message is a mapping with a "content" that is a text or a list of parts with a "text". Raises `InputError` for
-    anything else.
+    A message is a mapping with a "role", "assistant" where there is none, and a "content" that is a text, None (no text
+    at all) or a list of parts with a "text". What a tool said last is not an answer. Raises `InputError` for anything
+    else.
     """
     if isinstance(completion, str | bytes):
         return completion
-    if isinstance(completion, Sequence) and completion and isinstance(completion[-1], Mapping):
-        content = completion[-1].get("content")
+    messages = completion if isinstance(completion, Sequence) else ()
+    said = [m for m in messages if isinstance(m, Mapping) and m.get("role", "assistant") == "assistant"]
+    if said:
+        content = said[-1].get("content")
         if isinstance(content, str | bytes):
             return content
         if content is None:
@@ -136,6 +144,6 @@ def as_text(completion: object) -> str | bytes:
             if all(isinstance(part, str) for part in parts):
                 return "".join(parts)
     raise InputError(
-        f"a completion is of type {type(completion).__name__}: {completion!r:.80}; give a text or a list of messages, "
-        "the assistant's last"
+        f"a completion is of type {type(completion).__name__}: {completion!r:.80}; give a text, or a list of messages "
+        "with one of the assistant's"
     )

@@ -1,0 +1,410 @@
+"""TRL: the reward function alone, through a real trainer, and as an environment with a tool."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from contract import COMPLETIONS, OF_GROUPS, REWARDS, Case, cases
+
+from rerank_env.data import Requests, load
+from rerank_env.prompts import build_prompts
+from rerank_env.rewards import FunctionReward, InputError, Ndcg, Reward, Slates, Verdict, gain
+from rerank_env.rewards.errors import DataError, UnknownNameError
+from rerank_env.rewards.scoring import Scorer
+from rerank_env.training.adapters.trl import RerankTool, TrlReward, dataset_and_reward, environment_factory
+
+needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="needs the trl extra: pip install 'rerank-env[trl]'")
+RELEVANCE = [0.0, 2.0, 1.0]
+LISTS = ["[2, 3, 1]", "[1, 2, 3]", "[2, 2, 1]"]
+"""The ideal order of RELEVANCE, the incoming one, and a ranking that is none."""
+
+
+def columns(count: int = 3) -> dict[str, list[Any]]:
+    return {"relevance": [RELEVANCE] * count, "request": [7] * count}
+
+
+def as_messages(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def fails_on_the_last(rankings_BK: np.ndarray, slates: Slates) -> np.ndarray:
+    """Raises for every ranking that puts candidate 2 first."""
+    if (rankings_BK[:, 0] == 2).any():
+        raise ValueError("candidate 2 first")
+    return np.ones(len(slates))
+
+
+# The reward function, which needs no peer.
+
+
+def test_texts_and_messages_earn_what_the_scorer_says() -> None:
+    # Gains 2, 1, 0 in the ideal order: DCG 2 + 1/log2(3) = 2.63093. Incoming 0, 2, 1: 2/log2(3) + 1/2 = 1.76186.
+    # The ideal order gains 1 - 1.76186/2.63093 = 0.33033, echoing 0, and what is no ranking earns -1.1.
+    expected = Scorer("gain")(LISTS, Slates.of([RELEVANCE] * 3)).total_B.tolist()
+    reward = TrlReward("gain")
+    assert expected == [pytest.approx(0.33033, abs=1e-5), 0.0, -1.1]
+    assert reward(completions=LISTS, **columns()) == expected
+    assert reward(completions=[as_messages(text) for text in LISTS], **columns()) == expected
+    assert (
+        reward(prompts=["", "", ""], completions=LISTS, completion_ids=[[1]] * 3, other=[1] * 3, **columns())
+        == expected
+    )
+
+
+def test_the_last_message_is_the_answer() -> None:
+    talk = [*as_messages("[1, 2, 3]"), {"role": "user", "content": "sure?"}, *as_messages("[2, 3, 1]")]
+    assert TrlReward("ndcg")(completions=[talk], **columns(1)) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("reward", "name"),
+    [
+        ("gain", "gain"),
+        (Ndcg(k=10), "ndcg_10"),
+        (gain(), "ndcg_10_over_incoming_gate_valid_otherwise_minus_1_1"),
+        ("0.5*ndcg - 1", "0_5_ndcg_minus_1"),
+    ],
+)
+def test_the_name_is_the_text_of_the_reward_in_legal_signs(reward: str | Reward, name: str) -> None:
+    assert TrlReward(reward).__name__ == name
+    assert TrlReward.__name__ == "TrlReward"
+
+
+def test_a_reward_survives_pickling_used_or_not() -> None:
+    reward = TrlReward("gr2(alpha=0.1)", "list", "abstain")
+    assert pickle.loads(pickle.dumps(reward)) == reward
+    before = reward(completions=LISTS, **columns())
+    assert pickle.loads(pickle.dumps(reward))(completions=LISTS, **columns()) == before
+
+
+def test_arguments_are_by_keyword_only() -> None:
+    with pytest.raises(TypeError):
+        TrlReward("gain")([], [])  # type: ignore[misc]
+
+
+def test_a_missing_column_is_named() -> None:
+    with pytest.raises(InputError, match="column 'relevance' is missing.*request"):
+        TrlReward("gain")(completions=LISTS, request=[1, 1, 1])
+    with pytest.raises(InputError, match="column 'request' is missing"):
+        TrlReward("consistency")(completions=LISTS, relevance=[RELEVANCE] * 3)
+
+
+@pytest.mark.parametrize("column", ["relevance", "size", "text_format", "input_order", "request"])
+def test_a_column_of_the_wrong_length_is_named(column: str) -> None:
+    whole = {**columns(), "size": [3] * 3, "text_format": ["list"] * 3, "input_order": [[0, 1, 2]] * 3}
+    whole[column] = whole[column][:1]  # one value for all is not silently spread
+    with pytest.raises(InputError, match=f"{column}.* 1 .*3"):
+        TrlReward("consistency")(completions=LISTS, **whole)
+
+
+def test_token_counts_of_the_wrong_length_are_refused() -> None:
+    with pytest.raises(InputError, match="completion_ids has 2 entries for 3"):
+        TrlReward("gain")(completions=LISTS, completion_ids=[[1], [2]], **columns())
+
+
+def test_a_prompt_that_asks_for_another_format_is_refused() -> None:
+    with pytest.raises(InputError, match="answer 1 asks for the text format 'json' but the reward reads 'list'"):
+        TrlReward("gain")(completions=LISTS, text_format=["list", "json", "list"], **columns())
+
+
+def test_lengths_are_counted_in_tokens() -> None:
+    # overlong: limit 4, buffer 2: 2 tokens 0, 3 tokens -1/2, 9 tokens -1
+    reward = TrlReward("overlong(limit=4, buffer=2)")
+    assert reward(completions=["[1, 2, 3]"] * 3, completion_ids=[[1] * 2, [1] * 3, [1] * 9], **columns()) == [
+        0,
+        -0.5,
+        -1,
+    ]
+    with pytest.raises(InputError, match="tokens"):
+        reward(completions=LISTS, **columns())
+
+
+def test_a_schedule_follows_the_trainers_step() -> None:
+    reward = TrlReward("linear(start=0, end=1, steps=10)*ndcg")
+    best = ["[2, 3, 1]"]
+    for step, worth in [(0, 0.0), (5, 0.5), (10, 1.0), (99, 1.0)]:
+        assert reward(completions=best, trainer_state=SimpleNamespace(global_step=step), **columns(1)) == [worth]
+    with pytest.raises(InputError, match="step"):
+        reward(completions=best, **columns(1))
+
+
+def test_groups_come_from_the_request_and_not_from_the_place() -> None:
+    # Consistency is the share of pairs in the same order as in the others of the group: two equal answers share all
+    # three pairs, an answer and its reverse none.
+    answers = ["[1, 2, 3]", "[1, 2, 3]", "[1, 2, 3]", "[3, 2, 1]"]
+    reward = TrlReward("consistency")
+    assert reward(completions=answers, relevance=[RELEVANCE] * 4, request=[5] * 4) == [2 / 3, 2 / 3, 2 / 3, 0.0]
+    assert reward(completions=answers, relevance=[RELEVANCE] * 4, request=[5, 8, 5, 8]) == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_clicks_are_read_from_their_columns() -> None:
+    # One click, on candidate 3, seen with probability 1/4, so of credit 4; at the first of three places, discounts
+    # 1 + 1/log2(3) + 1/2 = 2.13093.
+    log = {"clicks": [[0, 0, 1]], "propensities": [[1.0, 0.5, 0.25]]}
+    reward = TrlReward("click_credit(min_propensity=0.1)")
+    assert reward(completions=["[3, 1, 2]"], **columns(1), **log) == [pytest.approx(4 / 2.13093, abs=1e-5)]
+    with pytest.raises(InputError, match="'clicks' is missing"):
+        reward(completions=["[3, 1, 2]"], **columns(1))
+
+
+def test_a_failed_answer_earns_the_invalid_score_or_abstains_and_is_never_nan() -> None:
+    isolated = FunctionReward(fails_on_the_last, name="picky", low=0, high=1, invalid=-2, on_error="isolate")
+    answers = ["[1, 2, 3]", "[3, 1, 2]", "nonsense"]
+    logged: dict[str, float] = {}
+    assert TrlReward(isolated)(completions=answers, **columns()) == [1.0, -2.0, -2.0]
+    abstaining = TrlReward(isolated, on_failure="abstain")
+    assert abstaining(completions=answers, log_metric=logged.__setitem__, **columns()) == [1.0, None, -2.0]
+    assert (logged["picky/failed"], logged["picky/valid"]) == (1 / 3, 2 / 3)
+    assert all(map(math.isfinite, logged.values()))
+
+
+def test_shares_and_parts_are_logged() -> None:
+    logged: dict[str, float] = {}
+    answers = ["[2, 3, 1]", "[1, 2, 3]", "[3, 2, 1]", "[2, 2, 1]"]
+    reward = TrlReward("ndcg + 0.2*valid_format")
+    reward(completions=answers, log_metric=logged.__setitem__, **columns(4))
+    shares = {name: logged[f"{reward.__name__}/{name}"] for name in ("valid", "identity", "near_identity", "failed")}
+    assert shares == {"valid": 3 / 4, "identity": 1 / 4, "near_identity": 2 / 4, "failed": 0}
+    assert logged["ndcg_0_2_valid_format/verdict/duplicate"] == 1 / 4
+    # by hand: 0.2 for each of three valid answers of four
+    assert logged["ndcg_0_2_valid_format/part/0.2*valid_format"] == pytest.approx(0.15)
+
+
+def test_unknown_arguments_are_refused_at_once() -> None:
+    with pytest.raises(UnknownNameError, match="abstain"):
+        TrlReward("gain", on_failure="abstian")  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError, match="list"):
+        TrlReward("gain", "lists")
+    with pytest.raises(UnknownNameError, match="gain"):
+        TrlReward("gian")
+
+
+# The environment, which needs no peer either.
+
+
+def row(**more: Any) -> dict[str, Any]:
+    return {"prompt": [], "relevance": RELEVANCE, "size": 3, **more}
+
+
+def test_the_tool_takes_one_answer_and_the_environment_scores_it() -> None:
+    environment = environment_factory("ndcg")()
+    assert "submit_ranking" in environment.reset(**row())
+    assert environment.submit_ranking([2, 3, 1]) == "Received."
+    with pytest.raises(InputError, match="first one counts"):
+        environment.submit_ranking([1, 2, 3])
+    assert environment.get_reward() == 1.0
+    environment.reset(**row())
+    assert environment.get_reward() == 0.0  # no answer: the invalid score
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[2, 2, 1], [0, 1, 2], [1, 2], [1, 2, 3, 3], [1.0, 2.0, 3.0], ["1", "2", "3"], "[1, 2, 3]", [True, 2, 3], None, {}],
+)
+def test_no_answer_but_whole_numbers_counts(answer: Any) -> None:
+    environment = RerankTool("gain")
+    environment.reset(**row())
+    environment.submit_ranking(answer)
+    assert environment.get_reward() == -1.1
+
+
+def test_an_environment_refuses_what_it_cannot_know_and_rows_it_cannot_score() -> None:
+    with pytest.raises(InputError, match="a TRL environment.*needs step"):
+        environment_factory("linear(start=0, end=1, steps=10)*ndcg")
+    with pytest.raises(InputError, match="a TRL environment, cites needs reasonings"):
+        environment_factory("cites")
+    with pytest.raises(InputError, match="asks for the text format 'json'"):
+        environment_factory("gain")().reset(**row(text_format="json"))
+    with pytest.raises(InputError, match="'relevance' is missing"):
+        environment_factory("gain")().reset(prompt=[])
+    with pytest.raises(DataError, match="size"):
+        environment_factory("gain")().reset(**row(size=4))
+
+
+def test_an_environment_factory_survives_pickling() -> None:
+    environment = pickle.loads(pickle.dumps(environment_factory("gain")))()
+    environment.reset(**row())
+    environment.submit_ranking([1, 2, 3])
+    assert environment.get_reward() == 0.0
+
+
+# Through TRL's own machinery.
+
+
+@pytest.fixture(scope="module")
+def requests() -> Requests:
+    return load("synthetic", requests=12, slate_size=3, history=2)
+
+
+@pytest.fixture(scope="module")
+def taught(tokenizer: Any, requests: Requests) -> Any:
+    """A model that answers lists of three most of the time, in any order, and now and then wrongly."""
+    from tiny import taught_model
+
+    rng = np.random.default_rng(0)
+    texts = build_prompts(requests)
+    chats = [chat(tokenizer, text) for text in texts]
+    prompts = [*texts, *chats] * 6
+    return taught_model(tokenizer, prompts, [str((1 + rng.permutation(3)).tolist()) for _ in prompts])
+
+
+def chat(signs: Any, text: str, **tools: Any) -> str:
+    """A prompt as the chat template puts it."""
+    asked = [{"role": "user", "content": text}]
+    return str(signs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, **tools))
+
+
+@pytest.fixture
+def trainer_of(tokenizer: Any, tmp_path: Path) -> Callable[..., Any]:
+    """A GRPO trainer on the CPU, of a tiny random model where none is given."""
+
+    def build(dataset: Any, rewards: Any = None, *, model: Any = None, signs: Any = None, **settings: Any) -> Any:
+        from tiny import tiny_model
+        from trl import GRPOConfig, GRPOTrainer
+
+        factory = settings.pop("environment_factory", None)
+        signs = tokenizer if signs is None else signs
+        config = {
+            "output_dir": str(tmp_path),
+            "per_device_train_batch_size": 16,
+            "num_generations": 4,
+            "max_completion_length": 12,
+            "max_steps": 3,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            "bf16": False,
+            "seed": 3,
+            **settings,
+        }
+        return GRPOTrainer(
+            model=tiny_model(signs) if model is None else copy.deepcopy(model),
+            reward_funcs=rewards,
+            args=GRPOConfig(**config),
+            train_dataset=dataset,
+            processing_class=signs,
+            environment_factory=factory,
+        )
+
+    return build
+
+
+def through(trainer: Any, case: Case, *, conversational: bool) -> list[list[float]]:
+    """What TRL's trainer makes of the completions of a case, one list a reward function."""
+    records = case.records()
+    signs = trainer.processing_class
+    completions: list[Any] = [*case.completions]
+    if conversational:
+        completions = [as_messages(text) for text in completions]
+    token_ids = [signs(text, add_special_tokens=False)["input_ids"] for text in case.completions]
+    prompts = [record["prompt"] if conversational else record["prompt"][0]["content"] for record in records]
+    return trainer._calculate_rewards(records, prompts, completions, token_ids).T.tolist()
+
+
+@needs_trl
+@pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
+def test_trl_reports_the_contracts_numbers(trainer_of: Callable[..., Any], conversational: bool) -> None:
+    compared = 0
+    for case in cases():
+        texts = (*REWARDS, OF_GROUPS)
+        rewards = [TrlReward(reward, case.text_format) for reward in texts]
+        dataset, _ = dataset_and_reward(case.requests, conversational=conversational)
+        trainer = trainer_of(dataset, rewards)
+        reported = through(trainer, case, conversational=conversational)
+        for reward, values in zip(texts, reported, strict=True):
+            assert values == case.expected(reward).total_B.astype(np.float32).tolist(), (case.text_format, reward)
+        compared += len(case.completions)
+        pending = trainer._pending_metrics
+        assert pending["gain/valid"] == [pytest.approx(np.mean([not verdict for verdict in case.verdicts]))]
+    assert compared == COMPLETIONS
+
+
+@needs_trl
+@pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
+def test_a_training_run_pays_what_the_scorer_says(
+    trainer_of: Callable[..., Any], requests: Requests, taught: Any, conversational: bool
+) -> None:
+    dataset, reward = dataset_and_reward(requests, "gain", conversational=conversational)
+    trainer = trainer_of(dataset, reward, model=taught)
+    trainer.train()
+    # The completions of the last batch, whose prompts say which request they answer.
+    row_of = {json.dumps(prompt): row for row, prompt in enumerate(dataset["prompt"])}
+    rows = [row_of[json.dumps(prompt)] for prompt in trainer._logs["prompt"]]
+    expected = Scorer("gain")(list(trainer._logs["completion"]), requests.slates.take(rows))
+    assert list(trainer._logs["rewards"]["gain"]) == expected.total_B.astype(np.float32).tolist()
+    assert 0.0 < expected.valid_B.mean() < 1.0  # it is worth comparing
+    last = [entry for entry in trainer.state.log_history if "rewards/gain/mean" in entry][-1]
+    assert last["rewards/gain/mean"] == pytest.approx(expected.total_B.mean(), abs=1e-6)
+    assert last["gain/valid"] == pytest.approx(expected.valid_B.mean())
+    assert last["gain/verdict/duplicate"] == pytest.approx((expected.verdicts_B == Verdict.DUPLICATE).mean())
+    assert {"gain/identity", "gain/near_identity", "gain/failed"} <= last.keys()
+    assert last["grad_norm"] > 0
+
+
+@needs_trl
+def test_trl_leaves_an_abstaining_answer_out_of_its_group(trainer_of: Callable[..., Any], requests: Requests) -> None:
+    isolated = FunctionReward(fails_on_the_last, name="picky", low=0, high=1, invalid=-2, on_error="isolate")
+    dataset, reward = dataset_and_reward(requests, isolated, on_failure="abstain")
+    trainer = trainer_of(dataset, reward)
+    rows, texts = [dataset[0]] * 3, ["[1, 2, 3]", "[3, 1, 2]", "nonsense"]
+    prompts, completions = [row["prompt"] for row in rows], [as_messages(text) for text in texts]
+    values = trainer._calculate_rewards(rows, prompts, completions, [[1]] * 3)
+    assert values[0].tolist() == [1.0] and values[2].tolist() == [-2.0]
+    assert math.isnan(values[1].item())  # TRL's own sign for None
+
+
+@needs_trl
+def test_trl_passes_the_error_of_a_missing_column_on(trainer_of: Callable[..., Any], requests: Requests) -> None:
+    dataset, reward = dataset_and_reward(requests, "gain")
+    with pytest.raises(InputError, match="column 'relevance' is missing"):
+        trainer_of(dataset.remove_columns("relevance"), reward).train()
+
+
+@needs_trl
+def test_an_environment_scores_what_a_model_hands_in_through_the_tool(
+    trainer_of: Callable[..., Any], requests: Requests
+) -> None:
+    from tiny import taught_model, tiny_tokenizer
+    from trl.chat_template_utils import qwen3_chat_template
+
+    # Two long tokens make a call short enough for a model of one layer to learn; the text is that of any Qwen3 model.
+    before, after = '<tool_call>\n{"name": "submit_ranking", "arguments": {"ranking": [', "]}}\n</tool_call>"
+    signs = tiny_tokenizer(qwen3_chat_template, whole=(before, after))
+    dataset, _ = dataset_and_reward(requests, "gain")
+    environment = environment_factory("gain")()
+    prompts = [
+        chat(signs, row["prompt"][0]["content"] + environment.reset(**row), tools=[environment.submit_ranking])
+        for row in dataset
+    ]
+    trainer = trainer_of(
+        dataset,
+        model=taught_model(signs, prompts, [f"{before}2, 1, 3{after}"] * len(prompts)),
+        signs=signs,
+        environment_factory=environment_factory("gain"),
+        max_completion_length=96,
+        max_tool_calling_iterations=2,
+    )
+    trainer.train()
+    row_of = {row["prompt"][0]["content"]: row["request"] for row in dataset}
+    rows, texts = [], []
+    for prompt, turns in zip(trainer._logs["prompt"], trainer._logs["completion"], strict=True):
+        rows.append(row_of[prompt[0]["content"].partition("\n\nHand this")[0]])
+        calls = turns[0].get("tool_calls") or []
+        texts.append(json.dumps(calls[0]["function"]["arguments"]["ranking"]) if calls else "")
+    expected = Scorer("gain")(texts, requests.slates.take(rows))
+    assert list(trainer._logs["rewards"]["RerankTool"]) == expected.total_B.astype(np.float32).tolist()
+    assert expected.valid_B.mean() > 0.5
+    last = [entry for entry in trainer.state.log_history if "tools/call_frequency" in entry][-1]
+    assert last["tools/call_frequency"] > 1.0 and last["tools/failure_frequency"] > 0.0  # it asks again, and is refused
