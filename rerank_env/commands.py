@@ -169,8 +169,7 @@ def evaluate(
         if (name or paths) in named:
             raise InputError(f"{name or paths!r} is named twice; name every policy once")
         named[name or paths] = [Path(path) for path in (paths.split(",") if name else [paths])]
-    if output is not None and not output.parent.is_dir():
-        raise InputError(f"{output.parent} is not a folder; make it before writing {output.name} there")
+    _check_folder(output)
     loaded = {name: [trained_policy(path) for path in paths] for name, paths in named.items()}
     settings = run_settings(next(iter(named.values()))[0])
     requests = load(
@@ -187,6 +186,97 @@ def evaluate(
     first = next(iter(loaded))
     for name in loaded:
         print(_sentence(found, name, first))
+
+
+@app.command()
+def bias(
+    policy: Annotated[
+        str, typer.Argument(help="Directory of a run or saved policy; or `incoming`, `random` or `popularity`.")
+    ],
+    data: Annotated[str | None, typer.Option(help="Data set (default: what the run was trained on).")] = None,
+    split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
+    kind: Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: the run's).")] = None,
+    shuffles: Annotated[int, typer.Option(min=2, help="Random orders of each request.")] = 8,
+    metric: Annotated[str, typer.Option(help="Whose variance under the orders is reported: any reward.")] = MAIN_METRIC,
+    output: Annotated[Path | None, typer.Option(help="Write the whole report to this JSON file.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides orders and bootstrap resamples.")] = 0,
+) -> None:
+    """Show how much a policy goes by position: the same requests under several random orders of their candidates.
+
+    Prints how far two answers to one request agree (Kendall's tau, flip rate), how places and the metric vary, how
+    often the order that was shown is copied, and for every incoming slot how often its candidate is answered first.
+    """
+    from rerank_env.agents import Incoming, Policy, Popularity, Random
+    from rerank_env.data import load
+    from rerank_env.training.position_bias import position_bias
+
+    _check_folder(output)
+    baselines: dict[str, Policy] = {"incoming": Incoming(), "random": Random(), "popularity": Popularity()}
+    asked, settings = baselines.get(policy), None
+    if asked is None:
+        from rerank_env.training.runs import run_settings, trained_policy
+
+        if not Path(policy).is_dir():
+            raise InputError(f"{policy!r} is no directory, and no baseline, which are {', '.join(baselines)}")
+        asked, settings = trained_policy(Path(policy)), run_settings(Path(policy))
+    requests = load(
+        data or (settings.data if settings else "movielens-100k"),
+        split=split,
+        kind=kind or (settings.kind if settings else "graded"),
+    )
+    found = position_bias(asked, requests, shuffles=shuffles, seed=seed, metric=metric)
+    if output is not None:
+        durable.replace(output, (json.dumps(found.to_dict(), indent=1) + "\n").encode())
+    print(found)
+
+
+@app.command()
+def audit(
+    reward: Annotated[str, typer.Argument(help="The reward: `gain`, `gr2`, `ndcg@10.over_incoming()`, ...")],
+    data: Data = "movielens-100k",
+    split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
+    kind: Kind = "graded",
+    text_format: Annotated[
+        str, typer.Option(help="How texts are written: `list`, `arrows`, `json`, `tagged-...`")
+    ] = "list",
+    step: Annotated[int, typer.Option(min=0, help="The training step that schedules are asked for.")] = 0,
+    search: Annotated[bool, typer.Option(help="Train an input-blind policy against the reward.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Write every row to this JSON file.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides random answers, the search and bootstrap resamples.")] = 0,
+) -> None:
+    """Try to be paid by a reward for nothing: every known attack, attacks on its parts, and a search for others.
+
+    Prints what each earns beside the oracle, and PASS or FAIL: an answer that took no reading may take 1 % of what the
+    oracle earns, and one that is no ranking must earn less than any that is. The exit code is 0 if the reward passes
+    and 1 if it fails. With a function or a parser of your own, use Python: `rerank_env.rewards.audit`.
+    """
+    from rerank_env.data import load
+    from rerank_env.prompts import build_prompts
+    from rerank_env.rewards import audit as audited
+    from rerank_env.rewards import parse_reward
+    from rerank_env.rewards.arguments import one_of
+    from rerank_env.rewards.formats import FORMATS
+
+    _check_folder(output)
+    parsed = parse_reward(reward)
+    one_of("text format", text_format, FORMATS)
+    requests = load(data, split=split, kind=kind)
+    found = audited(
+        parsed,
+        requests.slates,
+        seed=seed,
+        text_format=text_format,
+        step=step,
+        users_B=requests.users_B,
+        popularity_BK=requests.catalog.popularity_I[requests.candidates_BK.clip(0)],
+        prompts=build_prompts(requests, text_format=text_format),
+        search=search,
+    )
+    if output is not None:
+        durable.replace(output, (json.dumps(found.to_dict() | {"data": requests.name}, indent=1) + "\n").encode())
+    print(requests.name)
+    print(found)
+    raise typer.Exit(0 if found.passed else 1)
 
 
 @data_app.command("fetch")
@@ -241,6 +331,12 @@ def _progress() -> Iterator[Progress]:
         raise typer.Exit(130) from interrupt
 
 
+def _check_folder(output: Path | None) -> None:
+    """Before the work rather than after it."""
+    if output is not None and not output.parent.is_dir():
+        raise InputError(f"{output.parent} is not a folder; make it before writing {output.name} there")
+
+
 def _print_columns(metrics: Mapping[str, Mapping[str, Any]], requests: int) -> None:
     """One column a policy, one row a metric: eight metrics beside one another do not fit a terminal."""
     table = Table("", title=f"{requests} requests")
@@ -260,7 +356,8 @@ def _sentence(found: Evaluation, name: str, first: str) -> str:
     return (
         f"{name}: NDCG@10 {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] over the incoming order "
         f"({'a gain' if gain.is_gain else 'no gain'}){beside}; shuffled {found.shuffled(name, MAIN_METRIC).value:.4f}; "
-        f"equal to the incoming order {row.identity_rate:.1%}; valid {row.validity:.1%}"
+        f"equal to the incoming order {row.identity_rate:.1%}, near it {row.near_identity_rate:.1%}; "
+        f"valid {row.validity:.1%}"
     )
 
 

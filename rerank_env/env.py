@@ -106,7 +106,8 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     * `reward`: a name or expression such as "gr2(alpha=0.2)", or a `Reward`
     * `action`: see above
     * `ties`: between equal scores, for "scores": "random" (from the seed), "incoming", "reverse" or "refuse" (invalid)
-    * `text_format`: "list" `[3, 1, 2]`, "arrows" `[3] > [1] > [2]` or "json"
+    * `text_format`: "list" `[3, 1, 2]`, "arrows" `[3] > [1] > [2]`, "json", or after a reasoning block "tagged-list",
+      "tagged-arrows", "tagged-json": `<think>...</think><answer>[3, 1, 2]</answer>`
     * `metrics`: reward expressions to report at the end of an episode
     * `data_options`: further arguments of `rerank_env.load`
     * `render_mode`: "ansi" or None

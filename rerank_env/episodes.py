@@ -164,7 +164,8 @@ class Episodes:
         judgement: Columns = {}
         if len(ended_E):
             parts = {name: part_B[ended_E] for name, part_B in score.parts.items()}
-            judgement = self._judgement(completed_BK[ended_E], verdicts_B[ended_E], slates.take(ended_E), parts, NOTHING)
+            ended = slates.take(ended_E)
+            judgement = self._judgement(completed_BK[ended_E], verdicts_B[ended_E], ended, parts, NOTHING)
         # From here on nothing fails: a reward or metric that raises leaves the episodes as they were.
         self._place_BK = place_BK
         self.picked_BK[legal_E, counts_E] = picks_E

@@ -61,8 +61,13 @@ class Template:
         return "\n\n".join([self.opening, self.history, self.nothing, self.candidates, self.answers[text_format]])
 
 
+_THINK = (
+    "Think first, between <think> and </think>, and use these tags and the next two once only. Then answer, between "
+    "<answer> and </answer> and with nothing after it, with"
+)
+
 PROMPT = Template(
-    version="1",
+    version="2",
     opening=(
         "You are an analyst who re-ranks items for one user.\n\n"
         "Task: order the numbered candidates by how much this user would value each of them, best first. Judge by the "
@@ -85,6 +90,21 @@ PROMPT = Template(
             '"ranking", a list of the numbers of all {size} candidates, best first, each exactly once. Three '
             'candidates could be answered as {{"explanation": "...", "ranking": [3, 1, 2]}}.'
         ),
+        "tagged-list": (
+            f"{_THINK} the numbers of all {{size}} candidates, best first, each exactly once, in square brackets with "
+            "commas between them. Three candidates could be answered as "
+            "<think>...</think><answer>[3, 1, 2]</answer>."
+        ),
+        "tagged-arrows": (
+            f"{_THINK} the numbers of all {{size}} candidates, best first, each exactly once and in square brackets, "
+            "with > between them. Three candidates could be answered as "
+            "<think>...</think><answer>[3] > [1] > [2]</answer>."
+        ),
+        "tagged-json": (
+            f'{_THINK} one JSON object: "explanation", a short string that sums up your reasons, and "ranking", a list '
+            "of the numbers of all {size} candidates, best first, each exactly once. Three candidates could be "
+            'answered as <think>...</think><answer>{{"explanation": "...", "ranking": [3, 1, 2]}}</answer>.'
+        ),
     },
 )
 """What the environment shows; its version is in the environment's `metadata["prompt_version"]`."""
@@ -93,8 +113,8 @@ PROMPT = Template(
 def build_prompt(requests: Requests, row: int, *, text_format: str = "list") -> str:
     """The prompt of one request.
 
-    `row` counts from 0; `text_format` is "list", "arrows" or "json". A user without history is said to have none.
-    Raises `InputError` for a row that does not exist and `UnknownNameError` for an unknown format.
+    `row` counts from 0; `text_format` is one of those that `rerank_env.rewards.parse` reads. A user without history is
+    said to have none. Raises `InputError` for a row that does not exist and `UnknownNameError` for an unknown format.
     """
     return build_prompts(requests, [row], text_format=text_format)[0]
 

@@ -41,6 +41,7 @@ from rerank_env.rewards import metrics, rankings
 from rerank_env.rewards.algebra import Constant
 from rerank_env.rewards.answers import Answers, Failure
 from rerank_env.rewards.auditing import AuditReport, AuditRow, audit
+from rerank_env.rewards.clicks import ClickCredit, click_credit
 from rerank_env.rewards.conditions import (
     Improved,
     IncomingIsIdeal,
@@ -54,6 +55,8 @@ from rerank_env.rewards.conditions import (
     Worsened,
 )
 from rerank_env.rewards.context import Context
+from rerank_env.rewards.copies import Copying, copying
+from rerank_env.rewards.counterfactual import ShuffledGroups, shuffled_groups
 from rerank_env.rewards.errors import (
     CheckpointError,
     DataError,
@@ -65,35 +68,58 @@ from rerank_env.rewards.errors import (
     RewardError,
     SlateError,
     UnknownNameError,
+    UnsoundRewardError,
 )
+from rerank_env.rewards.formats import answer_text
 from rerank_env.rewards.function import FunctionCondition, FunctionReward
+from rerank_env.rewards.groups import Consistency
 from rerank_env.rewards.names import parse_reward, register_condition, register_reward
-from rerank_env.rewards.parsing import Parsed, parse, parse_batch
+from rerank_env.rewards.parsing import Parsed, ParsedBatch, parse, parse_batch
 from rerank_env.rewards.presets import gain, gr2, gr2_hardened, gr2_industrial, gr2_industrial_hardened, naive
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.registry import reward_names
+from rerank_env.rewards.repairing import Repaired, repair
 from rerank_env.rewards.reward import Bounds, Condition, Reward, Score
 from rerank_env.rewards.schedules import Linear
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
 from rerank_env.rewards.textual import Cites, Length, Overlong
-from rerank_env.rewards.verifiable import Auc, Hit, Mrr, Ndcg, RankPromotion, Recall, ValidFormat
+from rerank_env.rewards.verifiable import (
+    Ap,
+    Auc,
+    Err,
+    ExactSet,
+    Hit,
+    Mrr,
+    Ndcg,
+    PairwiseAccuracy,
+    RankPromotion,
+    Rbp,
+    Recall,
+    ValidFormat,
+)
 
 if TYPE_CHECKING:
     from rerank_env.rewards import testing
 
 __all__ = [
     "Answers",
+    "Ap",
     "Auc",
     "AuditReport",
     "AuditRow",
     "Bounds",
     "CheckpointError",
     "Cites",
+    "ClickCredit",
     "Condition",
+    "Consistency",
     "Constant",
     "Context",
+    "Copying",
     "DataError",
+    "Err",
+    "ExactSet",
     "Failure",
     "FetchError",
     "FunctionCondition",
@@ -111,27 +137,36 @@ __all__ = [
     "NearIdentity",
     "NotIdentity",
     "Overlong",
+    "PairwiseAccuracy",
     "Parsed",
+    "ParsedBatch",
     "RankPromotion",
     "RankingError",
+    "Rbp",
     "Recall",
+    "Repaired",
     "RerankError",
     "Reward",
     "RewardError",
     "Score",
     "Scored",
     "Scorer",
+    "ShuffledGroups",
     "Since",
     "SlateError",
     "Slates",
     "TauAtLeast",
     "UnknownNameError",
+    "UnsoundRewardError",
     "Valid",
     "ValidFormat",
     "Verdict",
     "WasFirst",
     "Worsened",
+    "answer_text",
     "audit",
+    "click_credit",
+    "copying",
     "gain",
     "gr2",
     "gr2_hardened",
@@ -145,7 +180,9 @@ __all__ = [
     "rankings",
     "register_condition",
     "register_reward",
+    "repair",
     "reward_names",
+    "shuffled_groups",
     "testing",
 ]
 

@@ -7,7 +7,7 @@ same classes, so that `except RerankError` catches everything the library raises
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class RerankError(Exception):
@@ -51,6 +51,19 @@ class RewardError(RerankError, RuntimeError):
         super().__init__(message)
         self.name = name
         self.row = row
+
+
+class UnsoundRewardError(RerankError, AssertionError):
+    """A reward breaks what it promises; `counterexamples` has the name of each broken promise with one in words.
+
+    The message has the first of them in full.
+    """
+
+    def __init__(self, reward: str, counterexamples: Mapping[str, str]) -> None:
+        names = list(counterexamples)
+        also = f", and also {', '.join(names[1:])}" if names[1:] else ""
+        super().__init__(f"{reward} is unsound, it breaks {names[0]}{also}\n{names[0]}: {counterexamples[names[0]]}")
+        self.counterexamples = dict(counterexamples)
 
 
 class DataError(InputError):

@@ -8,6 +8,7 @@ a fixed-width action cannot leave them out. May import numpy only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Literal, get_args
 
@@ -20,6 +21,12 @@ from rerank_env.rewards.errors import InputError, RankingError
 from rerank_env.rewards.slates import MIN_CANDIDATES, Slates
 
 Ties = Literal["incoming", "reverse", "random", "refuse"]
+
+BLOCK = 2**16
+"""Numbers in a block of rows: half a megabyte, which leaves room in a core's cache for what is made of them."""
+
+WORD = 62
+"""The widest ranking whose candidates have a bit each in a positive int64."""
 
 
 class Verdict(IntEnum):
@@ -95,19 +102,51 @@ def verdicts(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> VerdictArray
 
 def verdicts_unchecked(rankings_BK: IntArray, sizes_B: IntArray) -> VerdictArray:
     """`verdicts` for arrays whose shapes and sizes are known to be right."""
+    codes_B = np.zeros(len(rankings_BK), dtype=np.int8)
+    for rows in row_blocks(*rankings_BK.shape):
+        if rankings_BK.shape[1] > WORD:
+            codes_B[rows] = _faults(rankings_BK[rows], sizes_B[rows])
+        elif not (right_B := _names_everybody(rankings_BK[rows], sizes_B[rows])).all():
+            wrong_B = np.flatnonzero(~right_B) + rows.start
+            codes_B[wrong_B] = _faults(rankings_BK[wrong_B], sizes_B[wrong_B])
+    return codes_B
+
+
+def row_blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices that cover so many rows, at least one, each of an array that stays in the processor's cache.
+
+    What is worked on block by block is computed from rows alone, so where blocks end moves no bit.
+    """
+    step = max(BLOCK // max(width, 1), 1)
+    return (slice(first, min(first + step, rows)) for first in range(0, max(rows, 1), step))
+
+
+def _names_everybody(rankings_BK: IntArray, sizes_B: IntArray) -> BoolArray:
+    """True where the first `size` entries set the bits of all `size` candidates, so that none is set twice.
+
+    An entry that is no candidate sets a bit beyond or none. Rows are no wider than a word has bits.
+    """
+    width = rankings_BK.shape[1]
+    bits_BK = np.left_shift(1, rankings_BK)  # 0 for a negative shift or one out of the word
+    if not (sizes_B == width).all():
+        bits_BK *= np.arange(width) < sizes_B[:, None]
+    full_B: BoolArray = np.bitwise_or.reduce(bits_BK, axis=1) == np.left_shift(1, sizes_B) - 1
+    return full_B
+
+
+def _faults(rankings_BK: IntArray, sizes_B: IntArray) -> VerdictArray:
+    """Verdict codes int8 [B] of any rankings."""
     rows, width = rankings_BK.shape
     known_BK = rankings_BK.view(np.uint64) < sizes_B.view(np.uint64)[:, None]  # negative numbers wrap to huge ones
-    named_BK = known_BK if (sizes_B == width).all() else known_BK & (np.arange(width) < sizes_B[:, None])
+    known_BK &= np.arange(width) < sizes_B[:, None]
     seen = np.zeros((rows, width + 1), dtype=np.bool_)  # the last column collects what names nobody
-    columns_BK = np.where(named_BK, rankings_BK, width)
+    columns_BK = np.where(known_BK, rankings_BK, width)
     columns_BK += np.arange(0, rows * (width + 1), width + 1)[:, None]
     seen.ravel()[columns_BK] = True
     codes_B = np.zeros(rows, dtype=np.int8)
     if int(np.count_nonzero(seen[:, :width])) != int(sizes_B.sum()):
-        unknown_B = named_BK.sum(axis=1) != sizes_B
-        repeated_B = seen[:, :width].sum(axis=1) != sizes_B
-        codes_B[repeated_B] = Verdict.DUPLICATE
-        codes_B[unknown_B] = Verdict.UNKNOWN
+        codes_B[seen[:, :width].sum(axis=1) != sizes_B] = Verdict.DUPLICATE
+        codes_B[known_BK.sum(axis=1) != sizes_B] = Verdict.UNKNOWN
     return codes_B
 
 
@@ -182,11 +221,21 @@ def kendall_tau(rankings_BK: npt.ArrayLike, sizes_B: npt.ArrayLike) -> FloatArra
     Raises `RankingError` naming the first row that is not a permutation.
     """
     rankings, sizes = legal(rankings_BK, sizes_B)
-    orders = completed(rankings, sizes)
-    inversions_B = np.zeros(len(orders), dtype=np.int64)
-    for place in range(orders.shape[1] - 1):
-        inversions_B += (orders[:, place : place + 1] > orders[:, place + 1 :]).sum(axis=1)
-    return 1.0 - 4.0 * inversions_B / (sizes * (sizes - 1))
+    return tau_of(inversions_unchecked(completed(rankings, sizes)), sizes)
+
+
+def tau_of(inversions_B: IntArray, sizes_B: IntArray) -> FloatArray:
+    """Kendall's tau [B] of rankings with so many inversions."""
+    tau_B: FloatArray = 1.0 - 4.0 * inversions_B / (sizes_B * (sizes_B - 1))
+    return tau_B
+
+
+def inversions_unchecked(orders_BK: IntArray) -> IntArray:
+    """How many pairs of candidates stand the other way round than in the incoming order [B], for legal orders."""
+    inversions_B = np.zeros(len(orders_BK), dtype=np.int64)
+    for place in range(orders_BK.shape[1] - 1):
+        inversions_B += (orders_BK[:, place : place + 1] > orders_BK[:, place + 1 :]).sum(axis=1)
+    return inversions_B
 
 
 def random_rankings(sizes_B: npt.ArrayLike, width: int, rng: np.random.Generator) -> IntArray:

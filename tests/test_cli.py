@@ -27,7 +27,8 @@ def rerank(*arguments: str | Path, cwd: Path | None = None, **environment: str) 
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["demo", "--help"], ["train", "--help"], ["eval", "--help"], ["data", "--help"]]
+    "command",
+    [["--help"], ["demo", "--help"], ["train", "--help"], ["eval", "--help"], ["bias", "--help"], ["data", "--help"]],
 )
 def test_help_teaches(command: list[str]) -> None:
     ran = rerank(*command)
@@ -51,6 +52,7 @@ def test_describe_prints_every_split_with_its_baseline() -> None:
         ([*TRAIN, "--directory", "x", "--reward", "gain +"], "gain +"),
         ([*TRAIN, "--directory", "x", "--learning-rate", "-1"], "above 0"),
         (["eval", "nowhere", "--data", "synthetic"], "nowhere"),
+        (["bias", "incomin", "--data", "synthetic"], "no baseline, which are incoming, random, popularity"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_one(arguments: list[str], says: str, tmp_path: Path) -> None:
@@ -58,6 +60,15 @@ def test_a_mistake_is_one_sentence_and_exit_code_one(arguments: list[str], says:
     lines = ran.stderr.strip().splitlines()
     assert ran.returncode == 1, ran.stderr
     assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0]
+
+
+def test_bias_of_a_baseline_is_printed_and_written(tmp_path: Path) -> None:
+    output = tmp_path / "bias.json"
+    ran = rerank("bias", "incoming", "--data", "synthetic", "--shuffles", "2", "--output", output)
+    assert ran.returncode == 0, ran.stderr
+    for word in ("Kendall tau", "flip rate", "answered first", "2 random orders"):
+        assert word in ran.stdout
+    assert json.loads(output.read_text())["slots"][0]["lift"]["value"] == 10.0
 
 
 def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:

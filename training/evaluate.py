@@ -24,6 +24,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward, rankings
 from rerank_env.rewards.answers import checked_rankings
 from rerank_env.rewards.arrays import FloatArray, IntArray
+from rerank_env.rewards.copies import copying
 from rerank_env.rewards.errors import InputError, RankingError
 from rerank_env.training.bootstrap import ClusterBootstrap, Interval, cluster_bootstrap
 
@@ -39,8 +40,8 @@ class Row:
 
     `values` and `shuffled` [B] a metric: on the requests as they came, and with the candidates shuffled. `validity`:
     share of answers that are permutations, before any repair. Over valid answers, nan if there are none:
-    `identity_rate`, the share equal to the incoming order; `kendall_tau` to the incoming order, +1 for the same;
-    `agreement`, Kendall's tau between a policy's answers to a request and to the same request shuffled.
+    `identity_rate`, `near_identity_rate` and `kendall_tau`, the signs of copying (`rewards.copies`); `agreement`,
+    Kendall's tau between a policy's answers to a request and to the same request shuffled.
     """
 
     seeds: int
@@ -48,6 +49,7 @@ class Row:
     shuffled: Mapping[str, FloatArray]
     validity: float
     identity_rate: float
+    near_identity_rate: float
     kendall_tau: float
     agreement: float
 
@@ -93,6 +95,7 @@ class Evaluation:
                 "seeds": row.seeds,
                 "validity": row.validity,
                 "identity_rate": _json(row.identity_rate),
+                "near_identity_rate": _json(row.near_identity_rate),
                 "kendall_tau": _json(row.kendall_tau),
                 "agreement": _json(row.agreement),
                 **{view: {m: of(name, m).to_dict() for m in self.metrics} for view, of in views.items()},
@@ -170,13 +173,11 @@ def _answered(
     rewards: Mapping[str, Reward],
     rng: np.random.Generator,
 ) -> Row:
-    answers_BK = _ranked(name, policy, requests, rng)
-    shuffled_BK = _ranked(name, policy, shuffled_requests, rng)
+    answers_BK = ranked(name, policy, requests, rng)
+    shuffled_BK = ranked(name, policy, shuffled_requests, rng)
     sizes_B = requests.sizes_B
     valid_B = rankings.verdicts(answers_BK, sizes_B) == rankings.Verdict.OK
     both_B = valid_B & (rankings.verdicts(shuffled_BK, sizes_B) == rankings.Verdict.OK)
-    valid_BK, valid_sizes_B = answers_BK[valid_B], sizes_B[valid_B]
-    tau_B = rankings.kendall_tau(valid_BK, valid_sizes_B)
     mapped_BK = _composed(order_BK[both_B], shuffled_BK[both_B], sizes_B[both_B])
     ranks_BK = rankings.invert(answers_BK[both_B], sizes_B[both_B])
     agreement_B = rankings.kendall_tau(_composed(ranks_BK, mapped_BK, sizes_B[both_B]), sizes_B[both_B])
@@ -185,13 +186,13 @@ def _answered(
         values={m: r.score(answers_BK, requests.slates).total_B for m, r in rewards.items()},
         shuffled={m: r.score(shuffled_BK, shuffled_requests.slates).total_B for m, r in rewards.items()},
         validity=float(valid_B.mean()),
-        identity_rate=_mean(rankings.is_identity(valid_BK, valid_sizes_B)),
-        kendall_tau=_mean(tau_B),
+        **copying(answers_BK, sizes_B)._asdict(),
         agreement=_mean(agreement_B),
     )
 
 
-def _ranked(name: str, policy: Policy, requests: Requests, rng: np.random.Generator) -> IntArray:
+def ranked(name: str, policy: Policy, requests: Requests, rng: np.random.Generator) -> IntArray:
+    """The policy's answers, legal or not, as int64 [B, K]; `InputError` with its `name` for anything else."""
     answers_BK = policy.rank(requests, rng=rng)
     try:
         return checked_rankings(answers_BK, requests.slates)
@@ -215,6 +216,7 @@ def _averaged(single: Sequence[Row]) -> Row:
         shuffled=pooled([row.shuffled for row in single]),
         validity=_mean([row.validity for row in single]),
         identity_rate=_mean([row.identity_rate for row in single]),
+        near_identity_rate=_mean([row.near_identity_rate for row in single]),
         kendall_tau=_mean([row.kendall_tau for row in single]),
         agreement=_mean([row.agreement for row in single]),
     )

@@ -11,7 +11,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
 from rerank_env.prompts import PROMPT, build_prompt, build_prompts, longest_prompt_chars, prompt_characters
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.parsing import FORMATS
+from rerank_env.rewards.parsing import FORMATS, parse
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.vector_env import RerankVectorEnv
 
@@ -19,19 +19,29 @@ ANSWERS = {
     "list": "[2, 4, 1, 3]",
     "arrows": "[2] > [4] > [1] > [3]",
     "json": '{"explanation": "one relevant film", "ranking": [2, 4, 1, 3]}',
+    "tagged-list": "<think>one relevant film</think>\n<answer>[2, 4, 1, 3]</answer>",
+    "tagged-arrows": "<think>one relevant film</think><answer>[2] > [4] > [1] > [3]</answer>",
+    "tagged-json": '<answer>{"explanation": "one relevant film", "ranking": [2, 4, 1, 3]}</answer>',
 }
 
 
 def test_every_format_the_parser_reads_can_be_asked_for() -> None:
-    assert set(PROMPT.answers) == set(FORMATS)
+    assert set(PROMPT.answers) == set(FORMATS) == set(ANSWERS)
 
 
 def test_the_words_are_those_of_the_version_that_environments_name() -> None:
     """Whoever changes a word sees this fail, and raises the version with the number here."""
     words = "".join(PROMPT.words(text_format) for text_format in FORMATS)
-    assert (PROMPT.version, hashlib.sha256(words.encode()).hexdigest()[:12]) == ("1", "d53d64f36c4f")
+    assert (PROMPT.version, hashlib.sha256(words.encode()).hexdigest()[:12]) == ("2", "748f13a2b92a")
     for env in (RerankEnv(action="text"), RerankVectorEnv(action="text")):
         assert env.metadata["prompt_version"] == PROMPT.version
+
+
+@pytest.mark.parametrize("text_format", FORMATS)
+def test_the_example_in_a_prompt_is_an_answer_for_three_candidates(text_format: str) -> None:
+    instruction = PROMPT.answers[text_format].format(size=3)
+    example = instruction.partition("could be answered as ")[2].removesuffix(".")
+    assert parse(example, 3, text_format=text_format).ranking == (2, 0, 1)
 
 
 def test_a_template_can_put_the_candidates_first() -> None:
@@ -95,7 +105,7 @@ def test_the_vector_form_reads_completions(requests: Requests, text_format: str)
     envs = RerankVectorEnv(requests, num_envs=3, action="text", text_format=text_format)
     observations, _ = envs.reset(seed=0, options={"request": 1})
     assert observations["prompt"] == (build_prompt(requests, 1, text_format=text_format),) * 3
-    answers = [ANSWERS[text_format], "I cannot decide.", None]
+    answers = [ANSWERS[text_format], "I cannot decide.</answer>", None]
     for given in (answers, tuple(answers), np.array(answers, dtype=object)):
         envs.reset(options={"request": 1})
         infos = envs.step(given)[4]["final_info"]

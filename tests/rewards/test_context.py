@@ -17,7 +17,7 @@ ORDER = [[1, 0]]
 @given(st.data())
 def test_a_reward_is_scored_where_its_needs_are_met_and_refused_where_not(data):
     reward = data.draw(rewards(contextual=True))
-    batch = data.draw(slates())
+    batch = data.draw(slates(logged=True))
     answers_BK = data.draw(rankings_of(batch, invalid=True))
     context = data.draw(contexts_of(batch))
     total_B = reward(answers_BK, batch, context=context)
@@ -25,8 +25,8 @@ def test_a_reward_is_scored_where_its_needs_are_met_and_refused_where_not(data):
     slack = 1e-9 * (1 + abs(reward.low) + abs(reward.high))
     assert np.isfinite(total_B).all()
     assert ((total_B >= reward.low - slack) & (total_B <= reward.high + slack) | ~valid_B).all()
-    if reward.needs:
-        with pytest.raises(InputError, match=f"needs {min(reward.needs)}"):
+    if missing := reward.needs - batch.provides:
+        with pytest.raises(InputError, match=f"needs {min(missing)}"):
             reward(answers_BK, batch)
 
 

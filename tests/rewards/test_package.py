@@ -51,7 +51,8 @@ def test_everything_that_can_be_named_is_exported():
 
 def test_no_function_hides_a_module():
     for name in MODULES:
-        assert getattr(rewards, name) is importlib.import_module(f"rerank_env.rewards.{name}")
+        module = importlib.import_module(f"rerank_env.rewards.{name}")
+        assert getattr(rewards, name) is module
 
 
 def test_testing_is_loaded_on_first_use():

@@ -46,6 +46,22 @@ def test_exactly_the_permutations_are_valid(data):
     assert (rankings.verdicts(rows, [size] * len(rows)) == OK).tolist() == expected
 
 
+@pytest.mark.parametrize("width", [61, 62, 63, 64, 65, 130])  # candidates are bits of a word where they fit
+def test_wide_and_odd_rankings_get_the_verdicts_of_plain_sets(width, monkeypatch):
+    rng = np.random.default_rng(width)
+    sizes_B = rng.choice([2, 33, width - 1, width], 200)
+    given_BK = rankings.random_rankings(sizes_B, width, rng)
+    stray_BK = rng.choice([0, 1, width - 1, width, 62, 63, 64, 65, 128, -1, -64, 2**62, -(2**63)], given_BK.shape)
+    given_BK = np.where(rng.random(given_BK.shape) < 0.01, stray_BK, given_BK)
+    monkeypatch.setattr(rankings, "BLOCK", 30 * width)  # several blocks, some without a fault
+    expected = []
+    for row, size in zip(given_BK.tolist(), sizes_B.tolist(), strict=True):
+        known = set(row[:size]) <= set(range(size))
+        expected.append(UNKNOWN if not known else OK if len(set(row[:size])) == size else DUPLICATE)
+    assert rankings.verdicts(given_BK, sizes_B).tolist() == expected
+    assert {OK, UNKNOWN, DUPLICATE} == set(expected)
+
+
 def test_all_permutations_of_five_are_valid():
     rows = list(itertools.permutations(range(5)))
     assert not rankings.verdicts(rows, [5] * len(rows)).any()

@@ -80,16 +80,19 @@ def test_means_are_those_worked_by_hand() -> None:
     row = found.rows["hand"]
     # kendall tau to the incoming order is -1 for both reversals, and neither equals it
     assert (row.validity, row.identity_rate, row.kendall_tau) == (1.0, 0.0, -1.0)
+    # three candidates reversed are three swaps away, two candidates one, of which two count as near
+    assert row.near_identity_rate == 0.5
 
 
 def test_invalid_answers_are_counted_score_zero_and_leave_the_signs_of_copying_alone() -> None:
     found = evaluate(two_requests(), {"half": Scripted([[0, 0, 1], [0, 1, -1]])}, seed=0, resamples=20)
     row = found.rows["half"]
-    assert (row.validity, row.identity_rate, row.kendall_tau) == (0.5, 1.0, 1.0)
+    assert (row.validity, row.identity_rate, row.near_identity_rate, row.kendall_tau) == (0.5, 1.0, 1.0, 1.0)
     assert row.values["ndcg@10"].tolist() == [0.0, 1.0]
     none = evaluate(two_requests(), {"none": Scripted([[7, 7, 7], [-1, -1, -1]])}, seed=0, resamples=20)
     assert none.rows["none"].validity == 0.0
-    assert none.to_dict()["rows"]["none"]["identity_rate"] is None
+    nothing = none.to_dict()["rows"]["none"]
+    assert nothing["identity_rate"] is nothing["near_identity_rate"] is None
 
 
 def test_the_baselines_are_what_they_are_called(requests) -> None:
@@ -137,6 +140,7 @@ def test_several_seeds_of_one_policy_are_averaged_request_by_request() -> None:
         mean = (first.rows["p"].values[metric] + second.rows["p"].values[metric]) / 2
         np.testing.assert_allclose(pooled.rows["p"].values[metric], mean, rtol=1e-12)
     assert pooled.rows["p"].identity_rate == 0.5
+    assert pooled.rows["p"].near_identity_rate == (0.5 + 1.0) / 2
 
 
 def test_adding_a_policy_leaves_every_other_row_as_it_was(requests) -> None:
