@@ -1,4 +1,9 @@
-"""Hypothesis strategies for slates, rankings, rewards, conditions and hostile texts, for our tests and for yours.
+"""Proofs for our rewards and for yours, and the hypothesis strategies they are made with.
+
+    testing.assert_reward_sound(my_reward)
+
+tries what a sound reward promises and shows the smallest request on which a promise is broken. The strategies draw
+requests, groups, answers, contexts, rewards, conditions and hostile texts for tests of your own:
 
     @given(st.data())
     def test_my_reward_never_exceeds_its_range(data):
@@ -17,11 +22,7 @@ from functools import reduce
 from operator import add, mul
 from typing import Any, get_args
 
-import numpy as np
-
-from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import MissingExtraError
-from rerank_env.rewards.slates import Slates
 
 try:
     from hypothesis import strategies as st
@@ -32,43 +33,33 @@ except ImportError as cause:
     ) from cause
 
 from rerank_env.rewards.algebra import Constant
+from rerank_env.rewards.clicks import LEAST_PROPENSITY, Estimator
+from rerank_env.rewards.context import UNITS
+from rerank_env.rewards.hostile import hostile_texts
 from rerank_env.rewards.kernels import GAINS
 from rerank_env.rewards.presets import Exemption
-from rerank_env.rewards.registry import CONDITIONS, LEAVES, PRESETS
-from rerank_env.rewards.reward import Condition, Reward
+from rerank_env.rewards.registry import CONDITIONS, CONTEXTUAL, LEAVES, PRESETS
+from rerank_env.rewards.reward import Condition, Reward, Scale
+from rerank_env.rewards.soundness import assert_reward_sound, unsound_properties
+from rerank_env.rewards.strategies import contexts_of, groups, rankings_of, relevances, slates
+from rerank_env.rewards.strictness import assert_scorer_sound
 
-GRADES = (0.0, 0.0, 1.0, 2.0, 3.0, 0.5, 0.1, 1e-9, 4.75)
-"""Gains that are drawn more often than others: mostly small whole numbers, some that are not exact in binary."""
-
-
-def relevances() -> SearchStrategy[float]:
-    """Gains of one candidate: usual grades, and any float from 0 to 100."""
-    return st.sampled_from(GRADES) | st.floats(0, 100, allow_subnormal=False)
-
-
-@st.composite
-def slates(
-    draw: st.DrawFn, *, max_requests: int = 6, max_candidates: int = 8, relevance: SearchStrategy[float] | None = None
-) -> Slates:
-    """Ragged batches of at least one request with at least two candidates each, some with nothing relevant."""
-    gains = relevances() if relevance is None else relevance
-    rows = draw(
-        st.lists(st.lists(gains, min_size=2, max_size=max_candidates), min_size=1, max_size=max_requests),
-        label="relevance",
-    )
-    return Slates.of(rows)
-
-
-@st.composite
-def rankings_of(draw: st.DrawFn, slates: Slates, *, invalid: bool = False) -> IntArray:
-    """One ranking a request, padded with -1; with `invalid`, any row may be spoilt by a wrong or repeated number."""
-    rankings_BK = np.full((len(slates), slates.width), PAD, dtype=np.int64)
-    for row, size in enumerate(slates.sizes_B.tolist()):
-        rankings_BK[row, :size] = draw(st.permutations(range(size)))
-        if invalid and draw(st.booleans()):
-            place = draw(st.integers(0, size - 1))
-            rankings_BK[row, place] = draw(st.sampled_from([-1, size, 2**62, -(2**63), *range(size)]))
-    return rankings_BK
+__all__ = [
+    "ARGUMENTS",
+    "assert_reward_sound",
+    "assert_scorer_sound",
+    "conditions",
+    "contexts_of",
+    "groups",
+    "hostile_texts",
+    "leaves",
+    "presets",
+    "rankings_of",
+    "relevances",
+    "rewards",
+    "slates",
+    "unsound_properties",
+]
 
 
 def _numbers() -> SearchStrategy[float]:
@@ -77,11 +68,28 @@ def _numbers() -> SearchStrategy[float]:
 
 ARGUMENTS: dict[str, Callable[[], SearchStrategy[Any]]] = {
     "alpha": _numbers,
+    "begin": lambda: st.integers(0, 20),
+    "buffer": lambda: st.integers(1, 10),
+    "end": lambda: st.floats(0, 2),
+    "estimator": lambda: st.sampled_from(get_args(Estimator)),
     "exemption": lambda: st.sampled_from(get_args(Exemption)),
     "gains": lambda: st.sampled_from(GAINS),
     "invalid": _numbers,
     "k": lambda: st.integers(1, 12),
+    "least": lambda: st.integers(1, 4),
+    "limit": lambda: st.integers(10, 50),
+    "max_grade": lambda: st.integers(1, 5),
+    "min_propensity": lambda: st.floats(LEAST_PROPENSITY, 1),
+    "most": lambda: st.integers(5, 50),
+    "p": lambda: st.floats(0.01, 0.99),
     "quality": lambda: leaves(),
+    "scale": lambda: st.sampled_from(get_args(Scale)),
+    "start": lambda: st.floats(0, 2),
+    "step": lambda: st.integers(0, 30),
+    "steps": lambda: st.integers(1, 20),
+    "swaps": lambda: st.integers(0, 5),
+    "tau": lambda: st.floats(-1, 1),
+    "unit": lambda: st.sampled_from(UNITS),
 }
 """What the arguments of built-in rewards, conditions and presets may be; those with a default may be left out too."""
 
@@ -94,9 +102,11 @@ def _built(build: Callable[..., Any]) -> SearchStrategy[Any]:
     return st.fixed_dictionaries(needed, optional=drawn).map(lambda arguments: build(**arguments))
 
 
-def leaves() -> SearchStrategy[Reward]:
-    """Every built-in reward that is not made of others, in every variant."""
-    return st.one_of([_built(leaf) for leaf in LEAVES])
+def leaves(*, contextual: bool = False) -> SearchStrategy[Reward]:
+    """Every built-in reward that is not made of others, in every variant; `contextual`: also those that need more,
+    which `contexts_of` and `slates(logged=True)` give.
+    """
+    return st.one_of([_built(leaf) for leaf in LEAVES + (CONTEXTUAL if contextual else ())])
 
 
 def presets() -> SearchStrategy[Reward]:
@@ -104,9 +114,10 @@ def presets() -> SearchStrategy[Reward]:
     return st.one_of([_built(preset) for preset in PRESETS])
 
 
-def conditions() -> SearchStrategy[Condition]:
-    """Conditions combined with `&`, `|` and `~` at random."""
-    base: SearchStrategy[Condition] = st.one_of([_built(condition) for condition in CONDITIONS])
+def conditions(*, contextual: bool = False) -> SearchStrategy[Condition]:
+    """Conditions combined with `&`, `|` and `~` at random; `contextual`: also those of `contexts_of`."""
+    usable = [condition for condition in CONDITIONS if contextual or not condition.own_needs]
+    base: SearchStrategy[Condition] = st.one_of([_built(condition) for condition in usable])
 
     def combined(children: SearchStrategy[Condition]) -> SearchStrategy[Condition]:
         return st.one_of(
@@ -118,9 +129,10 @@ def conditions() -> SearchStrategy[Condition]:
     return st.recursive(base, combined, max_leaves=4)
 
 
-def rewards(*, max_leaves: int = 6) -> SearchStrategy[Reward]:
-    """Random expressions over every leaf, operator and preset."""
-    base: SearchStrategy[Reward] = st.one_of(leaves(), presets(), st.builds(Constant, _numbers()))
+def rewards(*, max_leaves: int = 6, contextual: bool = False) -> SearchStrategy[Reward]:
+    """Random expressions over every leaf, operator and preset; `contextual`: also those of `contexts_of`."""
+    base: SearchStrategy[Reward] = st.one_of(leaves(contextual=contextual), presets(), st.builds(Constant, _numbers()))
+    tests = conditions(contextual=contextual)
 
     def combined(children: SearchStrategy[Reward]) -> SearchStrategy[Reward]:
         several = st.lists(children, min_size=2, max_size=3)
@@ -131,65 +143,11 @@ def rewards(*, max_leaves: int = 6) -> SearchStrategy[Reward]:
             st.builds(lambda a, b: a - b, children, children),
             st.builds(lambda number, a: number * a, _numbers(), children),
             st.builds(lambda number, a: a + number, _numbers(), children),
-            st.builds(lambda a, c: a.when(c), children, conditions()),
-            st.builds(lambda a, c, x: a.gate(c, otherwise=x), children, conditions(), _numbers()),
+            st.builds(lambda a, c: a.when(c), children, tests),
+            st.builds(lambda a, c, b: a.when(c).otherwise(b), children, tests, children | _numbers()),
+            st.builds(lambda a, c, x: a.gate(c, otherwise=x), children, tests, _numbers()),
             st.builds(lambda a, pair: a.clip(*pair), children, ends),
-            st.builds(lambda a: a.over_incoming(), children),
+            st.builds(lambda a, scale: a.over_incoming(scale), children, st.sampled_from(get_args(Scale))),
         )
 
     return st.recursive(base, combined, max_leaves=max_leaves)
-
-
-def hostile_texts() -> SearchStrategy[str | bytes]:
-    """Answers meant to break or fool a parser: number aliases, wrong brackets, nesting, control characters, bytes."""
-    aliases = st.sampled_from(
-        [
-            "0",
-            "-1",
-            "+1",
-            "01",
-            "1.0",
-            "1e0",
-            "0x1",
-            "1_0",
-            "\uff11",
-            "\u0661",
-            "\u00b2",
-            "true",
-            "null",
-            '"1"',
-            "9" * 5000,
-        ]
-    )
-    pieces = st.sampled_from(
-        [
-            "[",
-            "]",
-            "{",
-            "}",
-            ",",
-            ">",
-            ":",
-            " ",
-            "\n",
-            "\x00",
-            "\u202e",
-            "\ufeff",
-            "\ud800",
-            '"ranking"',
-            "</think>",
-            "```",
-        ]
-    )
-    numbers = st.integers(-2, 12).map(str)
-    soup = st.lists(st.one_of(numbers, aliases, pieces), max_size=24).map("".join)
-    lists = st.lists(st.one_of(numbers, aliases), max_size=10).map(lambda parts: f"[{', '.join(parts)}]")
-    objects = st.one_of(lists, soup).map(lambda inner: '{"ranking": ' + inner + "}")
-    arrows = st.lists(numbers, max_size=10).map(lambda parts: " > ".join(f"[{part}]" for part in parts))
-    repeated: SearchStrategy[Any] = st.builds(
-        lambda piece, times: piece * times,
-        st.sampled_from(["[", "]", "{", '{"ranking":', "1, ", "[1] > ", " ", "\x00", "a", "[1, 2]"]),
-        st.integers(0, 30_000),
-    )
-    texts = st.one_of(st.text(), soup, lists, objects, arrows, repeated)
-    return st.one_of(texts, st.binary(), lists.map(lambda text: text.encode("utf-16")))

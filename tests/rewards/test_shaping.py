@@ -44,7 +44,7 @@ THREE = Slates.of([[0, 1, 0]] * 6)
 
 @given(rewards(contextual=True), st.data())
 def test_echoing_never_earns_more_than_is_declared(reward, data):
-    batch = data.draw(slates())
+    batch = data.draw(slates(logged=True))
     context = data.draw(contexts_of(batch))
     echo = rankings.identity_rankings(batch.sizes_B, batch.width)
     slack = 1e-9 * (1 + abs(reward.low) + abs(reward.high))
