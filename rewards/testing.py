@@ -35,14 +35,14 @@ except ImportError as cause:
 from rerank_env.rewards.algebra import Constant
 from rerank_env.rewards.clicks import LEAST_PROPENSITY, Estimator
 from rerank_env.rewards.context import UNITS
-from rerank_env.rewards.hostile import hostile_texts
 from rerank_env.rewards.kernels import GAINS
 from rerank_env.rewards.presets import Exemption
+from rerank_env.rewards.proofs.hostile import hostile_texts
+from rerank_env.rewards.proofs.soundness import assert_reward_sound, unsound_properties
+from rerank_env.rewards.proofs.strategies import contexts_of, groups, rankings_of, relevances, slates
+from rerank_env.rewards.proofs.strictness import assert_scorer_sound
 from rerank_env.rewards.registry import CONDITIONS, CONTEXTUAL, LEAVES, PRESETS
 from rerank_env.rewards.reward import Condition, Reward, Scale
-from rerank_env.rewards.soundness import assert_reward_sound, unsound_properties
-from rerank_env.rewards.strategies import contexts_of, groups, rankings_of, relevances, slates
-from rerank_env.rewards.strictness import assert_scorer_sound
 
 __all__ = [
     "ARGUMENTS",

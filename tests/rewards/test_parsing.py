@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rerank_env.rewards import Verdict, parse, parse_batch
 from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.rewards.formats import answer_text, numbers
-from rerank_env.rewards.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.parsing import FORMATS, MAX_CHARS
+from rerank_env.rewards.proofs.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.testing import hostile_texts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import rerank_env
 from rerank_env.rewards import InputError, UnknownNameError, Verdict, parse
 from rerank_env.rewards.formats import FORMATS
-from rerank_env.rewards.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.parsing import MAX_CHARS
+from rerank_env.rewards.proofs.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.repairing import Repaired, repair
 from rerank_env.rewards.testing import hostile_texts
 

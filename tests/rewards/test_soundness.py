@@ -16,7 +16,7 @@ from rerank_env.rewards.answers import Answers
 from rerank_env.rewards.clicks import ClickCredit, click_credit
 from rerank_env.rewards.errors import InputError, RerankError, UnknownNameError, UnsoundRewardError
 from rerank_env.rewards.formats import FORMATS
-from rerank_env.rewards.promises import PROMISES
+from rerank_env.rewards.proofs.promises import PROMISES
 from rerank_env.rewards.registry import CONTEXTUAL, LEAVES, PRESETS
 from rerank_env.rewards.reward import Bounds, Reward
 from rerank_env.rewards.scoring import Scored, Scorer

@@ -16,13 +16,13 @@ from hypothesis.strategies import SearchStrategy
 from rerank_env.rewards.errors import UnsoundRewardError
 from rerank_env.rewards.expression import number_text
 from rerank_env.rewards.formats import short
-from rerank_env.rewards.hostile import answers, hostile_texts, spoilt
+from rerank_env.rewards.proofs.hostile import answers, hostile_texts, spoilt
+from rerank_env.rewards.proofs.searching import smallest
+from rerank_env.rewards.proofs.strategies import slates as any_slates
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scored, Scorer
-from rerank_env.rewards.searching import smallest
 from rerank_env.rewards.slates import Slates
-from rerank_env.rewards.strategies import slates as any_slates
 
 MAX_EXAMPLES = 100
 """How many batches of texts a scorer is tried on, unless it is told otherwise."""

@@ -24,14 +24,14 @@ from rerank_env.rewards.errors import InputError, UnsoundRewardError
 from rerank_env.rewards.function import FunctionReward
 from rerank_env.rewards.isolation import RewardFunction
 from rerank_env.rewards.names import parse_reward
-from rerank_env.rewards.promises import PROMISES
+from rerank_env.rewards.proofs.promises import PROMISES
+from rerank_env.rewards.proofs.searching import smallest
+from rerank_env.rewards.proofs.strategies import contexts_of, groups
+from rerank_env.rewards.proofs.strategies import slates as any_slates
+from rerank_env.rewards.proofs.trials import Case, LooksAt, Subject, Worth
 from rerank_env.rewards.rankings import identity_rankings, random_rankings
 from rerank_env.rewards.reward import Reward
-from rerank_env.rewards.searching import smallest
 from rerank_env.rewards.slates import MAX_RELEVANCE, Slates
-from rerank_env.rewards.strategies import contexts_of, groups
-from rerank_env.rewards.strategies import slates as any_slates
-from rerank_env.rewards.trials import Case, LooksAt, Subject, Worth
 
 MAX_EXAMPLES = 60
 """How many batches of requests are drawn for a reward, unless it is told otherwise."""

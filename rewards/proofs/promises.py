@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rerank_env.rewards.properties import (
+from rerank_env.rewards.proofs.properties import (
     ignores_labels,
     ignores_order_in_group,
     ignores_the_batch,
@@ -16,7 +16,7 @@ from rerank_env.rewards.properties import (
     pays_invalid_least,
     pays_the_better_order,
 )
-from rerank_env.rewards.trials import Case, Subject, UndefinedError
+from rerank_env.rewards.proofs.trials import Case, Subject, UndefinedError
 
 
 @dataclass(frozen=True)

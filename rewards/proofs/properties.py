@@ -24,7 +24,7 @@ import numpy as np
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.expression import number_text
-from rerank_env.rewards.trials import Case, Subject, UndefinedError, listed, named, renamed
+from rerank_env.rewards.proofs.trials import Case, Subject, UndefinedError, listed, named, renamed
 
 MOST_TO_EXCHANGE = 12
 """In longer answers only neighbours change places."""
