@@ -14,6 +14,8 @@ more than linear time.
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -23,8 +25,7 @@ from statistics import median
 
 import numpy as np
 from hostile_answers import Asked, hostile_answers
-from record import RESULTS, record, spread
-from strict_reader import strictly_read
+from record import RESULTS, ROOT, record, spread
 
 from rerank_env.data import load
 from rerank_env.prompts import build_prompts
@@ -42,6 +43,9 @@ from rerank_env.rewards import (
 from rerank_env.rewards.arrays import BoolArray
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.parsing import MAX_CHARS, ParsedBatch
+
+sys.path.append(str(ROOT / "tests" / "rewards"))
+strictly_read = importlib.import_module("strict_reader").strictly_read
 
 REWARDS = (
     naive(),

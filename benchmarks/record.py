@@ -28,7 +28,7 @@ RESULTS = ROOT / "docs" / "results"
 PACKAGES = (
     *("rerank-env", "numpy", "scipy", "gymnasium", "torch", "safetensors"),
     *("datasets", "transformers", "trl", "verl"),
-    *("ir_measures", "pytrec-eval-terrier", "ranx", "scikit-learn", "torchmetrics"),
+    *("cwl-eval", "ir_measures", "numba", "pytrec-eval-terrier", "ranx", "scikit-learn", "torchmetrics"),
 )
 
 Metric = Mapping[str, float]

@@ -16,7 +16,19 @@ from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.kernels import Gains
 from rerank_env.rewards.slates import Slates
 
-__all__ = ["auc", "hit", "mrr", "ndcg", "rank_promotion", "recall"]
+__all__ = [
+    "ap",
+    "auc",
+    "err",
+    "exact_set",
+    "hit",
+    "mrr",
+    "ndcg",
+    "pairwise_accuracy",
+    "rank_promotion",
+    "rbp",
+    "recall",
+]
 
 
 def ndcg(rankings_BK: npt.ArrayLike, slates: Slates, *, k: int | None = None, gains: Gains = "linear") -> FloatArray:
@@ -47,12 +59,76 @@ def mrr(rankings_BK: npt.ArrayLike, slates: Slates) -> FloatArray:
     return kernels.mrr(legal_orders(rankings_BK, slates), slates)
 
 
+def ap(rankings_BK: npt.ArrayLike, slates: Slates, *, k: int | None = None) -> FloatArray:
+    """Average precision at `k` (None: the whole list), in [0, 1].
+
+    AP = sum over places i = 1..k with a relevant candidate of (relevant among the first i) / i, divided by ALL relevant
+    candidates of the slate, as `map` and `map_cut` of trec_eval; so a cut before the last of them caps it below 1.
+    Nothing relevant: 0. Its mean is the MAP. Raises `InputError` for k < 1.
+
+    >>> ap([[1, 0, 2]], Slates.of([[1, 0, 1]])).tolist()  # (1 / 2 + 2 / 3) / 2
+    [0.5833333333333333]
+    """
+    return kernels.ap(legal_orders(rankings_BK, slates), slates, k=k)
+
+
+def rbp(rankings_BK: npt.ArrayLike, slates: Slates, *, p: float, max_grade: int | None = None) -> FloatArray:
+    """Rank-biased precision with persistence `p`, in [0, 1] (Moffat & Zobel 2008).
+
+    RBP = (1 - p) sum over places i of p^(i - 1) gain_i: the reader looks at the next place with probability p. The gain
+    is 1 for a relevant candidate and 0 for another, or with `max_grade` the relevance as a share of it, where relevance
+    above counts as `max_grade`. The ideal order of n candidates earns 1 - p^n at most, not 1. Nothing relevant: 0.
+    Raises `InputError` for p outside (0, 1) and for a `max_grade` that is no whole number from 1 up.
+
+    >>> rbp([[1, 0]], Slates.of([[1, 0]]), p=0.5).tolist()
+    [0.25]
+    """
+    return kernels.rbp(legal_orders(rankings_BK, slates), slates, p=p, max_grade=max_grade)
+
+
+def err(rankings_BK: npt.ArrayLike, slates: Slates, *, max_grade: int, k: int | None = None) -> FloatArray:
+    """Expected reciprocal rank at `k` (None: the whole list), in [0, 1] (Chapelle et al. 2009).
+
+    ERR = sum over places i = 1..k of R_i / i prod_{j < i} (1 - R_j), where R = (2^relevance - 1) / 2^max_grade is the
+    probability that the reader is satisfied and stops. `max_grade` is the top of the grading scale; relevance above
+    counts as `max_grade`. It is not normalised: one top grade, shown first, earns 1 - 2^-max_grade alone. Nothing
+    relevant: 0. Raises `InputError` for k < 1 and for a `max_grade` that is no whole number from 1 up.
+
+    >>> err([[0, 1]], Slates.of([[0, 1]]), max_grade=1).tolist()
+    [0.25]
+    """
+    return kernels.err(legal_orders(rankings_BK, slates), slates, max_grade=max_grade, k=k)
+
+
 def auc(rankings_BK: npt.ArrayLike, slates: Slates) -> FloatArray:
     """Share of (relevant, not relevant) pairs in which the relevant candidate is ranked higher, in [0, 1].
 
     R_AUC of GR2 Technical Report. No such pair (all or nothing relevant): 1, as no pair is in the wrong order.
     """
     return kernels.auc(legal_orders(rankings_BK, slates), slates)
+
+
+def pairwise_accuracy(rankings_BK: npt.ArrayLike, slates: Slates) -> FloatArray:
+    """Share of the pairs of different relevance in which the more relevant candidate is ranked higher, in [0, 1].
+
+    With two grades it is `auc`; in general (1 + D) / 2 where D is Somers' D of the order given the relevance (Somers
+    1962). Pairs of equal relevance do not count. No other pair: 1, as no pair is in the wrong order. The work grows
+    with the square of the list.
+    """
+    return kernels.pairwise_accuracy(legal_orders(rankings_BK, slates), slates)
+
+
+def exact_set(rankings_BK: npt.ArrayLike, slates: Slates, *, k: int | None = None) -> FloatArray:
+    """1 if the first R places hold exactly the R most relevant candidates, in any order, else 0. Ours.
+
+    R is `k`, or for None the number of relevant candidates (then it is 1 where R-precision is 1). Candidates of equal
+    relevance stand in for each other, so with fewer than `k` relevant ones all of them among the first `k` is enough,
+    as it is for a list no longer than `k`. Nothing relevant: 0, as nothing was found. Raises `InputError` for k < 1.
+
+    >>> exact_set([[2, 0, 1], [0, 1, 2]], Slates.of([[1, 0, 3]] * 2)).tolist()
+    [1.0, 0.0]
+    """
+    return kernels.exact_set(legal_orders(rankings_BK, slates), slates, k=k)
 
 
 def rank_promotion(rankings_BK: npt.ArrayLike, slates: Slates) -> FloatArray:

@@ -91,6 +91,9 @@ class Slates:
 
     def _check_relevance(self) -> None:
         with np.errstate(invalid="ignore"):
+            fine = self.relevance_BK.min(initial=0.0) >= 0 and self.relevance_BK.max(initial=0.0) <= MAX_RELEVANCE
+            if fine and self.is_full:
+                return  # nothing more to look for, and the slower checks below find the place of a fault
             bad_BK = ~((self.relevance_BK >= 0) & (self.relevance_BK <= MAX_RELEVANCE))
         if bad_BK.any():
             row, candidate = (int(x) for x in np.argwhere(bad_BK)[0])

@@ -22,17 +22,21 @@ class _Leaf(Reward):
     """A reward with a declared range and an `invalid` field."""
 
     unit_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    unit_identity: ClassVar[float | None] = None
+    """The most that the incoming order may earn, None for the end of the range."""
 
     def __post_init__(self) -> None:
-        """Check the invalid score and, where there is one, the cut-off."""
+        """Check the invalid score and, where there is one, the cut-off and the top grade."""
         object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-        k = getattr(self, "k", None)
+        k, max_grade = getattr(self, "k", None), getattr(self, "max_grade", None)
         if k is not None:
             object.__setattr__(self, "k", whole("k", k, least=1))
+        if max_grade is not None:
+            object.__setattr__(self, "max_grade", kernels.checked_max_grade(max_grade))
 
     def bounds(self) -> Bounds:
         """The range of the metric, and the declared score of an invalid answer."""
-        return Bounds(*self.unit_range, self.invalid)
+        return Bounds(*self.unit_range, self.invalid, self.unit_identity)
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +49,7 @@ class RankPromotion(_Leaf):
     invalid: float = -1.0
     name = "rank_promotion"
     unit_range = (-1.0, 1.0)
+    unit_identity = 0.0
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.rank_promotion`."""
@@ -109,6 +114,57 @@ class Mrr(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
+class Ap(_Leaf):
+    """Average precision at `k` (None: the whole list) over all relevant candidates; nothing relevant: 0."""
+
+    k: int | None = None
+    invalid: float = 0.0
+    name = "ap"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.ap`."""
+        return kernels.ap(answers.orders_BK, answers.slates, k=self.k)
+
+
+@dataclass(frozen=True, repr=False)
+class Rbp(_Leaf):
+    """Rank-biased precision with persistence `p`; gains 0 or 1, or graded up to `max_grade`; nothing relevant: 0."""
+
+    p: float
+    max_grade: int | None = None
+    invalid: float = 0.0
+    name = "rbp"
+
+    def __post_init__(self) -> None:
+        """Check the persistence too."""
+        object.__setattr__(self, "p", kernels.checked_p(self.p))
+        super().__post_init__()
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.rbp`."""
+        return kernels.rbp(answers.orders_BK, answers.slates, p=self.p, max_grade=self.max_grade)
+
+
+@dataclass(frozen=True, repr=False)
+class Err(_Leaf):
+    """Expected reciprocal rank at `k` (None: the whole list) on a scale up to `max_grade`; nothing relevant: 0."""
+
+    max_grade: int
+    k: int | None = None
+    invalid: float = 0.0
+    name = "err"
+
+    def __post_init__(self) -> None:
+        """Check the top grade even where it is None."""
+        kernels.checked_max_grade(self.max_grade)
+        super().__post_init__()
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.err`."""
+        return kernels.err(answers.orders_BK, answers.slates, max_grade=self.max_grade, k=self.k)
+
+
+@dataclass(frozen=True, repr=False)
 class Auc(_Leaf):
     """Share of (relevant, not relevant) pairs in the right order, R_AUC of GR2 Technical Report; no pair: 1."""
 
@@ -118,6 +174,31 @@ class Auc(_Leaf):
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.auc`."""
         return kernels.auc(answers.orders_BK, answers.slates)
+
+
+@dataclass(frozen=True, repr=False)
+class PairwiseAccuracy(_Leaf):
+    """Share of the pairs of different relevance in the right order; no such pair: 1."""
+
+    invalid: float = 0.0
+    name = "pairwise_accuracy"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.pairwise_accuracy`."""
+        return kernels.pairwise_accuracy(answers.orders_BK, answers.slates)
+
+
+@dataclass(frozen=True, repr=False)
+class ExactSet(_Leaf):
+    """1 if the first `k` (None: as many as are relevant) are exactly the best, in any order; nothing relevant: 0."""
+
+    k: int | None = None
+    invalid: float = 0.0
+    name = "exact_set"
+
+    def evaluate(self, answers: Answers) -> FloatArray:
+        """`metrics.exact_set`."""
+        return kernels.exact_set(answers.orders_BK, answers.slates, k=self.k)
 
 
 @dataclass(frozen=True, repr=False)

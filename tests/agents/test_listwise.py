@@ -132,7 +132,7 @@ def test_sampled_log_probabilities_are_those_of_training_to_the_last_bit() -> No
     policy = new_policy().train()
     samples = policy.sample(RAGGED, 4, generator=torch.Generator().manual_seed(2))
     seen = tensors(RAGGED)
-    for sampled, of in ((samples.logprobs_BNK, pl.log_prob), (samples.entropies_BNK, pl.path_entropy)):
+    for sampled, of in ((samples.logprobs_BNT, pl.log_prob), (samples.entropies_BNT, pl.path_entropy)):
         assert torch.equal(of(policy(seen), samples.rankings_BNK, seen.sizes_B), sampled)
         assert not sampled.requires_grad
     assert policy.training
@@ -145,7 +145,7 @@ def test_dropout_is_off_in_ranking_and_sampling_and_on_in_training() -> None:
     assert not torch.equal(policy(RAGGED), policy(RAGGED))
     assert np.array_equal(policy.rank(RAGGED, rng=RNG), policy.rank(RAGGED, rng=RNG))
     drawn = [policy.sample(RAGGED, 2, generator=torch.Generator().manual_seed(3)) for _ in range(2)]
-    assert torch.equal(drawn[0].logprobs_BNK, drawn[1].logprobs_BNK)
+    assert torch.equal(drawn[0].logprobs_BNT, drawn[1].logprobs_BNT)
 
 
 def test_inference_in_parts_is_inference_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

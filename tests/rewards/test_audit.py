@@ -1,13 +1,20 @@
-"""The audit says what each hack earns, on slates small enough to work out by hand."""
+"""The audit says what each way of answering earns and whether it may, on slates small enough to work out by hand."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from rerank_env.rewards import Constant, Slates, Verdict, audit, auditing, gain, gr2, naive
+from rerank_env import rewards
+from rerank_env.rewards import Constant, FunctionReward, Slates, Verdict, gain, gr2, naive, testing
+from rerank_env.rewards.auditing.judging import Outcome, intervals, judged
+from rerank_env.rewards.auditing.orders import BLIND
+from rerank_env.rewards.auditing.texts import TEXT_ATTACKS
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.rankings import identity_rankings
+
+audit = partial(rewards.audit, search=False)  # the search has tests of its own
 
 SLATES = Slates.of([[0, 1, 0, 0], [1, 0, 0]])
 """One relevant item each: at place 2 of 4, and at place 1 of 3."""
@@ -18,92 +25,234 @@ def test_what_every_answer_earns_under_gr2():
     earned = {row.name: row.mean_reward for row in report.rows}
     # oracle: promoted by 1 of 4 with the bonus, 0.25 + 0.2; kept first, 0.2.  mean 0.325
     assert earned["oracle"] == pytest.approx(0.325)
+    # anti-oracle: place 2 -> 4 of 4, -0.5; place 1 -> 3 of 3, -2/3
+    assert earned["anti_oracle"] == pytest.approx((-0.5 - 2 / 3) / 2)
     # identity: unchanged below rank 1, 0; kept first, 0.2
     assert earned["identity"] == pytest.approx(0.1)
     # one swap of the last two changes neither item
     assert earned["one_swap"] == pytest.approx(0.1)
+    # two swaps move the last above the two before it: place 2 -> 3 of 4, -0.25; place 1 -> 2 of 3, -1/3
+    assert earned["two_swaps"] == pytest.approx((-0.25 - 1 / 3) / 2)
+    # first two exchanged: place 2 -> 1 of 4, 0.25 + 0.2; place 1 -> 2 of 3, -1/3
+    assert earned["top_swap"] == pytest.approx((0.45 - 1 / 3) / 2)
+    # first to the end: place 2 -> 1 of 4, 0.25 + 0.2; place 1 -> 3 of 3, -2/3
+    assert earned["rotated"] == pytest.approx((0.45 - 2 / 3) / 2)
     # reverse: place 2 -> 3 of 4, -0.25; place 1 -> 3 of 3, -2/3
     assert earned["reverse"] == pytest.approx((-0.25 - 2 / 3) / 2)
-    assert earned["truncated"] == earned["duplicate_top"] == earned["empty"] == -1.0
+    # the first two of either stay, so that no shuffle of the rest moves a relevant item
+    assert earned["tail_shuffle"] == pytest.approx(0.1)
+    malformed = {row.mean_reward for row in report.rows if row.kind == "malformed"}
+    assert malformed == {-1.0}
 
 
 def test_rows_say_what_kind_of_answer_they_are():
-    report = audit(naive(), SLATES)
-    kinds = {row.name: (row.kind, row.valid_share, row.verdict) for row in report.rows}
-    assert kinds == {
-        "oracle": ("honest", 1.0, Verdict.OK),
-        "random": ("honest", 1.0, Verdict.OK),
-        "identity": ("hack", 1.0, Verdict.OK),
-        "one_swap": ("hack", 1.0, Verdict.OK),
-        "reverse": ("hack", 1.0, Verdict.OK),
-        "truncated": ("hack", 0.0, Verdict.MISSING),
-        "duplicate_top": ("hack", 0.0, Verdict.DUPLICATE),
-        "empty": ("hack", 0.0, Verdict.EMPTY),
-    }
+    rows = {row.name: row for row in audit(naive(), SLATES).rows}
+    kinds = {name: (rows[name].kind, rows[name].valid_share, rows[name].verdict) for name in rows}
+    assert kinds["oracle"] == kinds["anti_oracle"] == ("yardstick", 1.0, Verdict.OK)
+    assert kinds["random"] == kinds["identity"] == kinds["reverse"] == ("blind", 1.0, Verdict.OK)
+    assert kinds["truncated"] == ("malformed", 0.0, Verdict.MISSING)
+    assert kinds["duplicate_top"] == ("malformed", 0.0, Verdict.DUPLICATE)
+    assert kinds["empty"] == ("malformed", 0.0, Verdict.EMPTY)
+    assert kinds["blanks"] == ("dressed", 1.0, Verdict.OK)
 
 
-def test_the_share_of_the_oracle_is_what_a_hack_steals():
+def test_every_attack_has_a_row_and_texts_are_written_over_both_orders():
+    names = [row.name for row in audit(naive(), SLATES, popularity_BK=np.zeros((2, 4))).rows]
+    texts = [attack.name for attack in TEXT_ATTACKS]
+    blind = [attack.name for attack in BLIND]
+    assert names == ["oracle", "anti_oracle", *blind, *texts, *(f"oracle_{name}" for name in texts)]
+    assert len(set(names)) == len(names)
+
+
+def test_what_is_taken_is_a_share_of_the_oracle():
     report = audit("naive", SLATES)
     # naive oracle: (0.25 + 0.2 + 0.2) / 2 = 0.325; identity 0.2
     assert report["identity"].share_of_oracle == pytest.approx(0.2 / 0.325)
     assert report["oracle"].share_of_oracle == 1.0
+    assert report["empty"].share_of_oracle == 0.0
     assert audit(Constant(0), SLATES)["identity"].share_of_oracle is None
 
 
-def test_no_hack_earns_anything_under_gain_where_the_incoming_order_is_good():
-    # the incoming order has the best item first, so that nothing but keeping it is right
+def test_copying_is_counted():
+    rows = audit("gain", Slates.of([[0, 1, 0, 0, 0]] * 3))
+    assert [rows["identity"].identity_rate, rows["identity"].near_identity_rate] == [1.0, 1.0]
+    assert [rows["two_swaps"].identity_rate, rows["two_swaps"].near_identity_rate] == [0.0, 1.0]
+    # the first item moved behind four others is four exchanges of neighbours
+    assert rows["rotated"].near_identity_rate == 0.0
+    assert rows["empty"].identity_rate == 0.0
+
+
+def test_no_hack_earns_anything_under_gain_where_the_incoming_order_is_ideal():
     report = audit(gain(), Slates.of([[3, 2, 1, 0]] * 3))
     assert report["identity"].mean_reward == 0.0
-    assert max(row.mean_reward for row in report.rows if row.kind == "hack") == 0.0
+    assert max(row.mean_reward for row in report.rows if row.name != "random_on_shuffled") == 0.0
     assert report["empty"].mean_reward == -1.1
+    assert report.passed
+    assert "the oracle is paid nothing on these requests, so there is nothing to learn or to steal" in report.warnings
 
 
-def test_one_swap_is_no_longer_the_identity_and_stays_inside_the_request():
-    report = audit("1 * valid_format.when(not_identity)", Slates.of([[1, 0, 0, 0], [1, 0]]))
-    assert report["one_swap"].mean_reward == 1.0
-    assert report["reverse"].mean_reward == 1.0
-    assert report["identity"].mean_reward == 0.0
+def outcome(pay, oracle, kind="blind", base=0.0, valid_share=1.0):
+    pay_B, oracle_B, base_B = (np.broadcast_to(np.asarray(x, dtype=float), (100,)) for x in (pay, oracle, base))
+    return Outcome("it", kind, "", pay_B, oracle_B, base_B, valid_share, 0.0, 0.0, Verdict.OK)
 
 
-def test_the_seed_decides_the_random_answers():
+def judge(one, worst=-1.0):
+    (row,) = judged([one], np.full(100, worst), np.arange(100), seed=0)
+    return row.passed, row.reason
+
+
+def test_a_blind_answer_may_take_one_percent_of_the_oracle():
+    assert judge(outcome(0.01, 1.0)) == (True, "takes 1% of the oracle's pay")
+    assert judge(outcome(0.011, 1.0)) == (False, "takes 1.1% of the oracle's pay")
+    assert judge(outcome(-0.3, 1.0)) == (True, "takes nothing")
+    # where the oracle earns nothing, nothing may be earned; rounding is nothing
+    assert judge(outcome(0.01, -1.0)) == (False, "is paid where the oracle is paid nothing")
+    assert judge(outcome(1e-12, 0.0)) == (True, "takes nothing")
+
+
+def test_noise_fails_nobody():
+    # mean 0.02 with standard error 0.1: an interval from -0.18 to 0.22
+    noise = np.where(np.arange(100) % 2, 1.02, -0.98)
+    assert judge(outcome(noise, 1.0)) == (True, "takes 2% of the oracle's pay, not distinguishably more than 1%")
+    assert judge(outcome(noise, 0.0)) == (True, "is paid where the oracle is paid nothing, but not distinguishably")
+
+
+def test_what_is_added_to_an_answer_counts_by_itself():
+    assert judge(outcome(0.5, 1.0, kind="dressed", base=0.5)) == (True, "adds nothing")
+    assert judge(outcome(0.55, 1.0, kind="dressed", base=0.5))[0] is False
+    assert judge(outcome(-1.1, 1.0, kind="dressed", base=0.5))[0] is True
+
+
+def test_a_malformed_answer_must_earn_less_than_the_worst_valid_one_on_every_request():
+    worst = np.where(np.arange(100) < 3, -1.0, 0.0)
+    assert judge(outcome(-1.1, 1.0, kind="malformed"), worst) == (True, "is paid less than the worst valid answer")
+    assert judge(outcome(-1.0, 1.0, kind="malformed", valid_share=0.0), worst) == (
+        False,
+        "is paid no less than the worst valid answer on 3% of requests",
+    )
+
+
+def test_a_yardstick_is_not_judged():
+    assert judge(outcome(5.0, 1.0, kind="yardstick")) == (None, "")
+
+
+def test_intervals_are_those_of_the_mean():
+    values = np.random.default_rng(0).normal(3.0, 2.0, size=(400, 1))
+    low, high = intervals(values, np.arange(400), np.random.default_rng(1))
+    # 1.96 standard errors either way, to the accuracy of 1,000 resamples
+    error = 1.96 * values.std() / 20
+    assert [low[0], high[0]] == pytest.approx([values.mean() - error, values.mean() + error], abs=0.15 * error)
+
+
+def test_requests_of_one_user_are_drawn_together():
+    values = np.random.default_rng(0).normal(size=(50, 2))
+    alone = intervals(values, np.arange(50), np.random.default_rng(1))
+    # four times the same request of each user says no more than one does
+    together = intervals(np.repeat(values, 4, axis=0), np.repeat(np.arange(50), 4), np.random.default_rng(1))
+    np.testing.assert_allclose(together, alone)
+
+
+def test_the_seed_decides_all_that_is_random():
     slates = Slates.of(np.random.default_rng(0).integers(0, 3, (50, 6)).tolist())
-    assert audit("ndcg", slates, seed=1) == audit("ndcg", slates, seed=1)
+    assert rewards.audit("ndcg", slates, seed=1) == rewards.audit("ndcg", slates, seed=1)
     assert audit("ndcg", slates, seed=1)["random"] != audit("ndcg", slates, seed=2)["random"]
 
 
-def test_the_share_of_valid_answers_is_measured(monkeypatch):
-    def half_cut(slates, rng):
-        """Answers that look valid as arrays; every second text was cut off, and the first answer names nobody."""
-        rankings_BK = identity_rankings(slates.sizes_B, slates.width)
-        rankings_BK[0, 0] = 99
-        return rankings_BK, np.where(np.arange(len(slates)) % 2, Verdict.TRUNCATED, Verdict.OK).astype(np.int8)
+def test_the_position_prior_is_tried_on_other_requests_than_it_was_found_on():
+    # the relevant item is always at place 3: whoever looks at half of the requests knows it for the other half
+    always = audit("gain", Slates.of([[0, 0, 1, 0]] * 20))
+    assert always["position_prior"].mean_reward == always["oracle"].mean_reward > 0
+    assert always["position_prior"].passed is False
+    # two users with their items elsewhere: what is found on one is wrong on the other
+    slates = Slates.of([[0, 0, 1, 0]] * 10 + [[0, 1, 0, 0]] * 10)
+    other = audit("gain", slates, users_B=[0] * 10 + [1] * 10)
+    assert other["position_prior"].mean_reward < 0
 
-    monkeypatch.setitem(auditing._STRATEGIES, "half_cut", ("hack", half_cut))
-    row = audit("naive", Slates.of([[0, 1, 0]] * 4))["half_cut"]
-    # unknown, truncated, ok, truncated
-    assert (row.valid_share, row.verdict) == (0.25, Verdict.TRUNCATED)
-    assert row.mean_reward == pytest.approx((0.2 - 3) / 4)
+
+def test_one_user_leaves_nothing_to_try_a_choice_on():
+    names = [row.name for row in rewards.audit("gain", SLATES, users_B=[7, 7]).rows]
+    assert "identity" in names
+    assert not {"position_prior", "best_response"} & set(names)
+
+
+def test_a_popularity_copy_ranks_by_popularity():
+    slates = Slates.of([[0, 1, 0], [0, 0, 1]])
+    report = audit("gain", slates, popularity_BK=[[1, 9, 1], [0, 1, 5]])
+    assert report["popularity"].mean_reward == report["oracle"].mean_reward > 0
+
+
+def test_a_report_warns_where_the_incoming_order_is_not_better_than_random():
+    rng = np.random.default_rng(0)
+    rows = np.eye(5)[rng.integers(0, 5, 200)]
+    assert any(
+        "not distinguishably better than a random one" in said for said in audit("gain", Slates.of(rows)).warnings
+    )
+    good = np.eye(5)[rng.integers(0, 3, 200)]
+    assert audit("gain", Slates.of(good)).warnings == ()
+
+
+def test_a_plain_function_is_audited_like_any_reward():
+    def first_is_relevant(rankings_BK, slates):
+        return slates.relevance_BK[np.arange(len(slates)), rankings_BK[:, 0]]
+
+    report = audit(FunctionReward(first_is_relevant, name="first", low=0, high=1, invalid=-1), SLATES)
+    # relevant at place 2, and at place 1: the echo is right about the second, half of what there is
+    assert report["identity"].share_of_oracle == 0.5
+    assert not report.passed
+    assert report["empty"].passed
 
 
 def test_a_report_prints_as_a_table_and_exports_plain_data():
     report = audit("naive", SLATES)
     lines = str(report).splitlines()
-    assert lines[0] == "audit of rank_promotion + 0.2*valid_format on 2 requests"
-    assert [line.split()[0] for line in lines[2:]] == [row.name for row in report.rows]
+    assert lines[0] == "audit of rank_promotion + 0.2*valid_format on 2 requests, texts as list"
+    assert lines[1] == report.verdict
+    assert report.verdict.startswith("FAIL: ")
+    assert report.verdict.endswith("of the oracle's pay")
     identity = next(line for line in lines if line.startswith("identity"))
-    assert identity.split() == ["identity", "hack", "+0.2000", "100.0%", "61.5%", "ok"]
+    assert identity.split()[:8] == ["identity", "+0.2000", "+0.2000", "+0.2000", "61.5%", "100%", "100%", "100%"]
+    assert identity.endswith("FAIL: takes 61.5% of the oracle's pay (the incoming order echoed)")
+    # texts that are refused alike are one line
+    (refused,) = [line for line in lines if "malformed texts" in line]
+    assert refused.split()[:2] == ["40", "malformed"]
     plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert plain["requests"] == 2
-    assert plain["rows"][5] == {
+    assert (plain["requests"], plain["passed"]) == (2, False)
+    (truncated,) = [row for row in plain["rows"] if row["name"] == "truncated"]
+    assert truncated == {
         "name": "truncated",
-        "kind": "hack",
+        "kind": "malformed",
         "mean_reward": -1.0,
+        "low": -1.0,
+        "high": -1.0,
+        "share_of_oracle": 0.0,
         "valid_share": 0.0,
-        "share_of_oracle": pytest.approx(-1 / 0.325),
+        "identity_rate": 0.0,
+        "near_identity_rate": 0.0,
         "verdict": "missing",
+        "passed": True,
+        "reason": "is paid less than the worst valid answer",
+        "about": "the last candidate is left out",
     }
     with pytest.raises(KeyError):
         report["unheard_of"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"users_B": [1]}, "users have shape (1,)"),
+        ({"users_B": [0.5, 1.5]}, "dtype float64"),
+        ({"popularity_BK": [[1, 2]]}, "popularity has shape (1, 2), but the slates have shape (2, 4)"),
+        ({"prompts": ["one"]}, "prompts are 1 texts for 2 requests"),
+        ({"prompts": "ab"}, "prompts are one text for 2 requests"),
+        ({"text_format": "jsno"}, "did you mean 'json'"),
+        ({"step": -1}, "step"),
+    ],
+)
+def test_what_does_not_fit_the_requests_is_refused(arguments, says):
+    with pytest.raises(InputError) as raised:
+        audit("naive", SLATES, **arguments)
+    assert says in str(raised.value)
 
 
 def test_an_audit_needs_slates_and_a_reward_that_exists():
@@ -111,3 +260,19 @@ def test_an_audit_needs_slates_and_a_reward_that_exists():
         audit("naive", Slates.of([]))
     with pytest.raises(UnknownNameError, match="did you mean 'naive'"):
         audit("naiv", SLATES)
+    with pytest.raises(InputError, match="needs clicks, which is not known here"):
+        audit("click_credit", SLATES)
+
+
+@settings(max_examples=30, deadline=None)
+@given(reward=testing.rewards(max_leaves=4), slates=testing.slates(max_requests=4))
+def test_any_reward_can_be_audited_on_any_requests(reward, slates):
+    report = audit(reward, slates)
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert report["identity"].identity_rate == 1.0
+    assert all(row.low <= row.mean_reward <= row.high for row in report.rows)
+    assert all(row.valid_share == 0.0 for row in report.rows if row.kind == "malformed")
+    assert str(report).count("yardstick") == 2
+    # what promises less for an invalid answer than for any valid one keeps the promise on every request
+    if reward.invalid < reward.low - 1e-6:
+        assert all(row.passed for row in report.rows if row.kind == "malformed")

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +16,9 @@ from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
 from rerank_env.rewards.kernels import GAINS
 from rerank_env.rewards.registry import LEAVES
 from rerank_env.rewards.testing import rankings_of, slates
+from rerank_env.rewards.verifiable import Err, Rbp
 
-CHOICES = {"k": (2, 3), "gains": GAINS}
+CHOICES = {"k": (2, 3), "gains": GAINS, "p": (0.8,), "max_grade": (2,)}
 """Arguments that metrics are tried with, beside their defaults."""
 
 
@@ -26,6 +28,11 @@ def variants(leaf):
     choices = [{*CHOICES[p.name], *([] if p.default is p.empty else [p.default])} for p in arguments]
     names = [p.name for p in arguments]
     return [leaf(**dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*choices)]
+
+
+def arguments_of(kernel):
+    """Those that its metric takes too."""
+    return {name: getattr(kernel, name) for name in CHOICES if hasattr(kernel, name)}
 
 
 KERNELS = {str(reward): reward for leaf in LEAVES for reward in variants(leaf)}
@@ -102,6 +109,69 @@ def test_auc_by_hand():
     assert metrics.auc([[0, 1, 3, 2]] * 3, batch).tolist() == [0.75, 1.0, 1.0]
 
 
+def test_ap_by_hand():
+    # relevant are the first, third and fourth shown: precisions 1/1, 2/3, 3/4; their sum 29/12 over 3
+    batch = Slates.of([[2, 0, 1, 3, 0], [0, 0, 0, 0, 0]])
+    both = [[3, 1, 0, 2, 4]] * 2
+    assert metrics.ap(both, batch) == pytest.approx([29 / 36, 0.0], abs=1e-15)
+    # at 3 the last of the three is cut off, and still counts below: (1 + 2/3) / 3
+    assert metrics.ap(both, batch, k=3) == pytest.approx([5 / 9, 0.0], abs=1e-15)
+    assert metrics.ap([[0, 2, 3, 1, 4]] * 2, batch).tolist() == [1.0, 0.0]
+
+
+def test_rbp_by_hand():
+    batch = Slates.of([[4, 0, 1, 2]])
+    # shown 1 0 4 2 with p = 1/2: weights 1/2 1/4 1/8 1/16, so 1/2 + 1/8 + 1/16
+    assert metrics.rbp([[2, 1, 0, 3]], batch, p=0.5).tolist() == [0.6875]
+    # as shares of 4: 1/4 0 1 1/2, so 1/8 + 1/8 + 1/32
+    assert metrics.rbp([[2, 1, 0, 3]], batch, p=0.5, max_grade=4).tolist() == [0.28125]
+    # 4 and 2 count as 2 on a scale up to 2: gains 1/2 0 1 1, so 1/4 + 1/8 + 1/16
+    assert metrics.rbp([[2, 1, 0, 3]], batch, p=0.5, max_grade=2).tolist() == [0.4375]
+    assert metrics.rbp([[0, 1]], Slates.of([[0, 0]]), p=0.5).tolist() == [0.0]
+
+
+def test_rbp_of_all_relevant_is_one_less_the_chance_to_read_beyond():
+    batch = Slates.of([[1, 1, 1], [3, 1, 2]])
+    assert metrics.rbp([[0, 1, 2]] * 2, batch, p=0.8) == pytest.approx([1 - 0.8**3] * 2, abs=1e-15)
+
+
+def test_err_by_hand():
+    batch = Slates.of([[2, 0, 1]])
+    # scale up to 2: stopping probabilities 3/4 0 1/4.  shown 1 0 2: 1/4 / 1 + 3/4 * 1 * 3/4 / 3 = 1/4 + 3/16
+    assert metrics.err([[2, 1, 0]], batch, max_grade=2).tolist() == [0.4375]
+    assert metrics.err([[2, 1, 0]], batch, max_grade=2, k=2).tolist() == [0.25]
+    # scale up to 4: 3/16 0 1/16.  shown 2 1 0: 3/16 + 13/16 * 1/16 / 2 = 3/16 + 13/512
+    assert metrics.err([[0, 2, 1]], batch, max_grade=4).tolist() == [0.212890625]
+    # a scale up to 1 holds both for 1: stopping probability 1/2.  shown 2 1 0: 1/2 + 1/2 * 1/2 / 2
+    assert metrics.err([[0, 2, 1]], batch, max_grade=1).tolist() == [0.625]
+    assert metrics.err([[0, 1]], Slates.of([[0, 0]]), max_grade=1).tolist() == [0.0]
+
+
+def test_pairwise_accuracy_by_hand():
+    # shown 1 2 0 1: of the pairs of different relevance 1>0 2>0 2>1 are right, 1<2 0<1 wrong: 3 of 5
+    batch = Slates.of([[2, 1, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    assert metrics.pairwise_accuracy([[1, 0, 3, 2]] * 3, batch).tolist() == [0.6, 1.0, 1.0]
+
+
+def test_padding_makes_no_pairs():
+    batch = Slates.of([[0, 1], [0, 1, 2, 3, 4]])
+    assert metrics.pairwise_accuracy([[0, 1, -1, -1, -1], [4, 3, 2, 1, 0]], batch).tolist() == [0.0, 1.0]
+    assert metrics.auc([[0, 1, -1, -1, -1], [4, 3, 2, 1, 0]], batch).tolist() == [0.0, 1.0]
+
+
+def test_exact_set_by_hand():
+    batch = Slates.of([[3, 0, 1, 1]] * 4 + [[0, 0, 0, 0]])
+    answers = [[2, 0, 3, 1], [0, 2, 1, 3], [0, 3, 2, 1], [2, 3, 0, 1], [0, 1, 2, 3]]
+    # three are relevant: 0, 2 and 3
+    assert metrics.exact_set(answers, batch).tolist() == [1.0, 0.0, 1.0, 1.0, 0.0]
+    assert metrics.exact_set(answers, batch, k=1).tolist() == [0.0, 1.0, 1.0, 0.0, 0.0]
+    # the two best are 0 and one of 2 and 3, which are equal
+    assert metrics.exact_set(answers, batch, k=2).tolist() == [1.0, 1.0, 1.0, 0.0, 0.0]
+    # with more places than relevant candidates, all of them must be there
+    assert metrics.exact_set([[1, 2, 0], [0, 1, 2]], Slates.of([[0, 0, 1]] * 2), k=2).tolist() == [1.0, 0.0]
+    assert metrics.exact_set(answers, batch, k=9).tolist() == [1.0, 1.0, 1.0, 1.0, 0.0]
+
+
 def test_rank_promotion_by_hand():
     batch = Slates.of([[0, 0, 0, 1], [0, 3, 0, 1], [0, 0, 0, 0]])
     # row 0: place 4 -> 2: (4 - 2) / 4.  row 1, ranking 0 3 1 2: item 1 falls 2 -> 3 (weight 3), item 3 rises 4 -> 2
@@ -120,8 +190,33 @@ def test_rank_promotion_of_one_item_is_exact_whatever_its_gain(relevance):
             assert metrics.rank_promotion([ranking], Slates.of([gains])).tolist() == [(pre - out) / 10]
 
 
+@pytest.mark.parametrize("top", [1, 50, 1100, 10**100])
+def test_a_relevance_beyond_the_scale_counts_as_its_top(top):
+    batch, capped = Slates.of([[1e100, 0.5, 3.0]]), Slates.of([[float(top), 0.5, min(3.0, top)]])
+    for name, arguments in (("rbp", {"p": 0.9}), ("err", {})):
+        metric = getattr(metrics, name)
+        assert metric([[1, 0, 2]], batch, max_grade=top, **arguments) == (
+            metric([[1, 0, 2]], capped, max_grade=top, **arguments)
+        )
+
+
+def test_rounding_never_lifts_rbp_above_one():
+    batch = Slates.of([[1.0] * 500])
+    assert all(metrics.rbp([range(500)], batch, p=p) <= 1.0 for p in (0.01, 0.1, 0.3, 0.7, 0.9))
+
+
 def test_unusable_arguments_are_refused():
     batch = Slates.of([[0, 1]])
+    for top in (0, -1, 2.0, True, "2", 10**101):
+        for call in (lambda **top: metrics.err([[0, 1]], batch, **top), lambda **top: Rbp(p=0.5, **top), Err):
+            with pytest.raises(InputError, match="max_grade is"):
+                call(max_grade=top)
+    with pytest.raises(InputError, match="max_grade is None"):
+        Err(max_grade=None)
+    for p in (0, 1, 1.5, -0.1, True, "half", math.nan):
+        for call in (lambda **p: metrics.rbp([[0, 1]], batch, **p), Rbp):
+            with pytest.raises(InputError, match="p is"):
+                call(p=p)
     for k in (0, -1, 2.0, True, "2"):
         with pytest.raises(InputError, match="give a whole number of at least 1"):
             metrics.ndcg([[0, 1]], batch, k=k)
@@ -132,46 +227,18 @@ def test_unusable_arguments_are_refused():
             metrics.auc(wrong, batch)
 
 
-@given(st.data())
-def test_metrics_agree_with_plain_loops(data):
+@ANY_KERNEL
+@given(data=st.data())
+def test_metrics_agree_with_plain_loops(kernel, data):
+    if kernel.name == "valid_format":
+        return
     batch = data.draw(slates())
     given_BK = data.draw(rankings_of(batch))
-    k = data.draw(st.integers(1, 9))
-    got = {
-        "ndcg": metrics.ndcg(given_BK, batch, k=k),
-        "exp2": metrics.ndcg(given_BK, batch, k=k, gains="exp2"),
-        "recall": metrics.recall(given_BK, batch, k=k),
-        "hit": metrics.hit(given_BK, batch, k=k),
-        "mrr": metrics.mrr(given_BK, batch),
-        "auc": metrics.auc(given_BK, batch),
-        "promotion": metrics.rank_promotion(given_BK, batch),
-    }
-    for row, size in enumerate(batch.sizes_B):
-        gains = [batch.relevance_BK[row, j] for j in range(size)]
-        shown = [gains[j] for j in given_BK[row, :size]]
-        relevant = [i for i, gain in enumerate(shown) if gain > 0]
-        others = [i for i, gain in enumerate(shown) if gain == 0]
-        pairs = [(i, j) for i in relevant for j in others]
-        place = {j: i for i, j in enumerate(given_BK[row, :size])}
-
-        def ndcg(value, gains=gains, shown=shown):
-            def dcg(ordered):
-                return sum(value(gain) / math.log2(i + 2) for i, gain in enumerate(ordered[:k]))
-
-            ideal = dcg(sorted(gains, reverse=True))
-            return dcg(shown) / ideal if ideal > 0 else 0.0
-
-        expected = {
-            "ndcg": ndcg(lambda gain: gain),
-            "exp2": ndcg(lambda gain: 2.0**gain - 1),
-            "recall": sum(i < k for i in relevant) / len(relevant) if relevant else 0.0,
-            "hit": float(any(i < k for i in relevant)),
-            "mrr": 1 / (relevant[0] + 1) if relevant else 0.0,
-            "auc": sum(i < j for i, j in pairs) / len(pairs) if pairs else 1.0,
-            "promotion": sum(gains[j] * (j - place[j]) for j in range(size)) / (size * sum(gains)) if relevant else 0.0,
-        }
-        for name, value in expected.items():
-            assert got[name][row] == pytest.approx(value, abs=1e-12), name
+    loop, arguments, got_B = getattr(reference, kernel.name), arguments_of(kernel), kernel(given_BK, batch)
+    for row, size in enumerate(batch.sizes_B.tolist()):
+        gains, ranking = batch.relevance_BK[row, :size].tolist(), given_BK[row, :size].tolist()
+        seen = (gains, ranking) if isinstance(kernel, USE_THE_INCOMING_ORDER) else ([gains[j] for j in ranking],)
+        assert got_B[row] == pytest.approx(loop(*seen, **arguments), abs=1e-12)
 
 
 @ANY_KERNEL
@@ -180,8 +247,7 @@ def test_a_reward_is_its_metric(kernel, data):
     batch = data.draw(slates())
     given_BK = data.draw(rankings_of(batch))
     if kernel.name in metrics.__all__:
-        arguments = {name: getattr(kernel, name) for name in CHOICES if hasattr(kernel, name)}
-        assert (getattr(metrics, kernel.name)(given_BK, batch, **arguments) == kernel(given_BK, batch)).all()
+        assert (getattr(metrics, kernel.name)(given_BK, batch, **arguments_of(kernel)) == kernel(given_BK, batch)).all()
 
 
 def test_every_metric_is_a_reward():
@@ -193,6 +259,8 @@ ILLEGAL = [
     [-1, 0, 1],  # a negative number would count from the end
     [0, 0, 2],  # recall would count a relevant candidate twice
     [2**62, 0, 1],
+    [64, 1, 2],  # candidates are bits of a word here, and a shift by 64 must not pass for a shift by 0
+    [-64, 1, 2],
 ]
 
 
@@ -200,7 +268,7 @@ ILLEGAL = [
 @pytest.mark.parametrize("name", metrics.__all__)
 def test_an_illegal_ranking_is_refused_by_row(name, ranking):
     batch = Slates.of([[0, 1], [0, 1, 0], [2, 0, 1]])
-    arguments = {"k": 2} if name in ("hit", "recall") else {}
+    arguments = {"hit": {"k": 2}, "recall": {"k": 2}, "rbp": {"p": 0.5}, "err": {"max_grade": 1}}.get(name, {})
     message = re.escape(f"row 1 is no ranking of 3 candidates: {ranking}; name each of them once")
     with pytest.raises(RankingError, match=message):
         getattr(metrics, name)([[1, 0, 99], ranking, [0, 1, 2]], batch, **arguments)
@@ -223,6 +291,18 @@ def test_a_request_scores_the_same_bits_in_any_batch_width_and_layout(kernel, da
         alone = Slates(batch.relevance_BK[row : row + 1, :size].copy(), np.array([size]))
         assert kernel(given_BK[row : row + 1, :size], alone)[0] == together[row]
         assert kernel(given_BK[row : row + 1], batch.take([row]))[0] == together[row]
+
+
+@ANY_KERNEL
+def test_where_a_block_of_rows_ends_moves_no_bit(kernel, monkeypatch):
+    rng = np.random.default_rng(0)
+    sizes_B = rng.integers(2, 10, 300)
+    relevance_BK = rng.choice([0.0, 0.0, 1.0, 2.0, 3.7, 0.1], (300, 9)) * (np.arange(9) < sizes_B[:, None])
+    batch, given_BK = Slates(relevance_BK, sizes_B), rankings.random_rankings(sizes_B, 9, rng)
+    together = kernel(given_BK, batch)
+    for rows in (1, 7, 100):
+        monkeypatch.setattr(rankings, "BLOCK", 9 * rows)
+        assert (kernel(given_BK, batch) == together).all()
 
 
 @ANY_KERNEL

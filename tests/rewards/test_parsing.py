@@ -3,9 +3,7 @@
 import importlib
 import json
 import re
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from rerank_env.rewards.parsing import FORMATS, MAX_CHARS
 from rerank_env.rewards.proofs.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.testing import hostile_texts
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 strictly_read = importlib.import_module("strict_reader").strictly_read
 
 IDS = ["<a_12><b_3><c_200>", "B00X/(4)", "<|sid_7|>"]

@@ -46,9 +46,9 @@ def test_log_probabilities_are_those_of_the_policy_that_sampled(sampler, request
         logits = sampler.policy(observation)
     sampled = torch.from_numpy(found.rankings_BGK)
     expected = plackett_luce.log_prob(logits, sampled, observation.sizes_B)
-    torch.testing.assert_close(found.logprobs_BGK, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.logprobs_BGT, expected, rtol=0, atol=1e-6)
     entropies = plackett_luce.path_entropy(logits, sampled, observation.sizes_B)
-    torch.testing.assert_close(found.entropy_BGK, entropies, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.entropy_BGT, entropies, rtol=0, atol=1e-6)
 
 
 def test_the_policy_looks_at_each_request_once_whatever_the_size_of_the_group(sampler) -> None:
@@ -80,7 +80,7 @@ def test_groups_can_be_taken_and_joined(sampler) -> None:
     joined = found.take(even).joined(found.take(~even))
     assert joined.rows_B.tolist() == [0, 2, 4, 1, 3, 5]
     np.testing.assert_array_equal(joined.rewards_BG, found.rewards_BG[joined.rows_B])
-    assert torch.equal(joined.logprobs_BGK, found.logprobs_BGK[joined.rows_B])
+    assert torch.equal(joined.logprobs_BGT, found.logprobs_BGT[joined.rows_B])
     assert len(found.take(np.zeros(6, dtype=bool))) == 0
 
 

@@ -10,7 +10,7 @@ from rerank_env.rewards import parse_batch
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.repairing import repair
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 hostile_text = importlib.import_module("hostile_text")
 
 
