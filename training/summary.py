@@ -18,7 +18,7 @@ import numpy as np
 
 from rerank_env.agents import Policy
 from rerank_env.data import Requests
-from rerank_env.rewards import audit, parse_reward
+from rerank_env.rewards import AuditReport, audit, parse_reward
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.evaluate import Evaluation
 from rerank_env.training.logs import LOG_NAME, read_log
@@ -33,6 +33,21 @@ DIFFERENCES = {
     "paired_to_supervised": ("policy", "supervised"),
 }
 AUDITED = ("naive", "gr2", "gr2_industrial", "gain")
+ATTACKS = (
+    "oracle",
+    "random",
+    "identity",
+    "one_swap",
+    "top_swap",
+    "reverse",
+    "popularity",
+    "random_on_shuffled",
+    "truncated",
+    "duplicate_top",
+    "prompt_echo",
+    "empty",
+)
+"""The rows of the audit that are shown; its verdict is on all of them."""
 MAIN_METRIC = "ndcg@10"
 CURVE_POINTS = 120
 
@@ -52,8 +67,8 @@ def summary(settings: DemoSettings, found: Found) -> dict[str, Any]:
     """The report of a finished demo, all numbers plain floats."""
     table = found.test.to_dict()["rows"]
     paired = {key: _differences(found.test, *pair) for key, pair in DIFFERENCES.items()}
-    audits = {name: audit(parse_reward(name), found.splits["validation"].slates, seed=0) for name in AUDITED}
-    strategies = next(iter(audits.values())).rows
+    audits = {name: _audited(name, found.splits["validation"]) for name in AUDITED}
+    shown = [next(iter(audits.values()))[name] for name in ATTACKS]
     test = found.splits["test"]
     return {
         "title": "A re-ranker learns in Rerank-v0",
@@ -91,12 +106,22 @@ def summary(settings: DemoSettings, found: Found) -> dict[str, Any]:
             for name in ROWS
         },
         "shuffled": {name: table[name]["shuffled"] for name in ROWS},
-        "strategies": [{"name": row.name, "kind": row.kind} for row in strategies],
-        "audit": {name: {row["name"]: row for row in done.to_dict()["rows"]} for name, done in audits.items()},
+        "strategies": [{"name": row.name, "kind": row.kind, "about": row.about} for row in shown],
+        "audit": {
+            name: {row["name"]: row for row in done.to_dict()["rows"] if row["name"] in ATTACKS}
+            for name, done in audits.items()
+        },
+        "audit_verdicts": {name: done.verdict for name, done in audits.items()},
         "audit_rewards": {name: str(parse_reward(name)) for name in AUDITED},
         "curves": {name: _thinned(read_log(found.directory / name / LOG_NAME)) for name in settings.runs()},
         "slates": _before_and_after(test, found.shown),
     }
+
+
+def _audited(name: str, requests: Requests) -> AuditReport:
+    """The audit without its search, which `rerank audit` adds."""
+    popularity_BK = requests.catalog.popularity_I[requests.candidates_BK.clip(0)]
+    return audit(name, requests.slates, users_B=requests.users_B, popularity_BK=popularity_BK, search=False)
 
 
 def _differences(evaluation: Evaluation, name: str, baseline: str) -> dict[str, dict[str, float]]:
