@@ -16,11 +16,10 @@ from rerank_env.rewards.conditions import (
     NotIdentity,
     Valid,
     WasFirst,
-    Worsened,
     check_quality,
 )
 from rerank_env.rewards.reward import Condition, Reward, Scale
-from rerank_env.rewards.verifiable import Auc, Ndcg, RankPromotion, ValidFormat
+from rerank_env.rewards.verifiable import Auc, Hit, Ndcg, RankPromotion, ValidFormat
 
 DEFAULT_ALPHA = 0.2
 """Weight of the format term, from Diffusion-GR2."""
@@ -66,31 +65,30 @@ def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) 
 
 
 def gr2_hardened(alpha: float = DEFAULT_ALPHA) -> Reward:
-    """`gr2` without its two holes, ours: the bonus is won for improving and lost for worsening, never for keeping.
+    """`gr2` without its holes, ours: the bonus is for the first place, and it is won and lost alike.
 
-    R = R_rank + alpha if r_out < r_pre, R_rank - alpha if r_out > r_pre, else R_rank = 0. Echoing the order earns
-    exactly 0, also where the relevant candidate was first; and as R changes its sign when answer and incoming order
-    change places, random shuffling of an uninformative order earns exactly 0 on average, where `gr2` pays it 0.09 at
-    K = 10. Invalid: below the worst valid answer, -1.52 for alpha = 0.2.
+    R = R_rank + alpha * (1[relevant candidate first in the answer] - 1[first in the incoming order]). Echoing the order
+    earns exactly 0, also where the relevant candidate was first, and random shuffling of an uninformative order earns
+    exactly 0 on average, where `gr2` pays it 0.09 at K = 10. A bonus for the sign of a change would not do: moving
+    one candidate far down lifts many by a place, and pays for that. A difference g(answer) - g(incoming order) is safe,
+    as on an order that is better than chance no fixed rearrangement raises any g that rewards relevance higher up.
+    Invalid: below the worst valid answer, -1.52 for alpha = 0.2.
     """
-    return RankPromotion(invalid=INVALID_GAIN * (1.0 + abs(alpha))) + _won_or_lost(RankPromotion(), alpha)
+    return RankPromotion(invalid=INVALID_GAIN * (1.0 + abs(alpha))) + alpha * Hit(k=1).over_incoming()
 
 
 def gr2_industrial_hardened(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) -> Reward:
     """`gr2_industrial` without the one-swap escape, ours: Q counts over the incoming order, and so does the bonus.
 
-    R = Q - Q(incoming order) + alpha where Q rose, - alpha where it fell. A swap that changes nothing earns nothing,
-    and an order that was ideal already can only be kept or spoilt. Invalid: below the worst valid answer.
+    R = Q - Q(incoming order) + alpha * (1[relevant candidate first in the answer] - 1[first in the incoming order]). A
+    swap that changes nothing earns nothing, and an order that was ideal already can only be kept or spoilt. Invalid:
+    below the worst valid answer.
     """
     quality = Auc() if quality is None else quality
     check_quality(quality)
     change = quality.over_incoming()
-    return change.gate(Valid(), otherwise=INVALID_GAIN * (change.high + abs(alpha))) + _won_or_lost(quality, alpha)
-
-
-def _won_or_lost(quality: Reward, alpha: float) -> Reward:
-    """A bonus that changes its sign with the change of quality."""
-    return alpha * ValidFormat().when(Improved(quality)) - alpha * ValidFormat().when(Worsened(quality))
+    bonus = alpha * Hit(k=1).over_incoming()
+    return change.gate(Valid(), otherwise=INVALID_GAIN * (change.high + abs(alpha))) + bonus
 
 
 def gain(quality: Reward | None = None, scale: Scale = "none") -> Reward:

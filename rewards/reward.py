@@ -259,7 +259,7 @@ class Reward(Expression, ABC):
     def over_incoming(self, scale: Scale = "none") -> Reward:
         """This reward of the answer minus this reward of the incoming order: exactly 0 for echoing it.
 
-        `scale="headroom"` divides a rise by the room there was above the incoming order and a fall by the room below.
+        `scale="headroom"` divides it by the most that could be gained, and holds it at -1: +1 is the ideal order.
         """
         from rerank_env.rewards.shaping import OverIncoming
 

@@ -142,10 +142,10 @@ class Clip(Reward):
 class OverIncoming(Reward):
     """Q(answer) - Q(incoming order), exactly 0 for echoing the order whatever Q is. Ours.
 
-    With `scale="headroom"` a rise is divided by Q(ideal order) - Q(incoming order) and a fall by Q(incoming order) less
-    the lowest Q: +1 is the ideal order, -1 the worst that Q can say. Where the incoming order is ideal already, keeping
-    its quality earns 0 and losing it is negative. Scaled so, random shuffling of an uninformative order no longer earns
-    exactly 0 on average.
+    With `scale="headroom"` the difference is divided by Q(ideal order) - Q(incoming order), and held at -1: +1 is the
+    ideal order, -1 a loss as large as the greatest possible gain. Where the incoming order is ideal already, keeping its
+    quality earns 0 and losing it -1. Rises and falls share one scale: dividing a fall by what there was to lose instead
+    makes losses cheap where much was there, and then even copying popularity is paid on lists that are good already.
     """
 
     quality: Reward
@@ -167,8 +167,7 @@ class OverIncoming(Reward):
         change_B: FloatArray = answers.values(self.quality) - incoming_B
         if self.scale == "none":
             return change_B
-        above_B = np.maximum(answers.ideal.values(self.quality) - incoming_B, 0.0)
-        room_B = np.where(change_B > 0, above_B, incoming_B - self.quality.low)
+        room_B = answers.ideal.values(self.quality) - incoming_B
         rounding = ROUNDING * (self.quality.high - self.quality.low)
         scaled_B = np.divide(change_B, room_B, out=np.sign(change_B), where=room_B > rounding)
         scaled_B[np.abs(change_B) <= rounding] = 0.0

@@ -215,11 +215,11 @@ def test_presets_take_parameters_and_check_them():
         gr2(alpha=None)
 
 
-def test_the_hardened_gr2_pays_its_bonus_for_improving_and_takes_it_for_worsening():
-    # K = 10, alpha = 0.2: promoted by j: 0.1 j + 0.2; kept, wherever it was: 0; demoted by j: -0.1 j - 0.2
+def test_the_hardened_gr2_pays_its_bonus_for_the_first_place_and_takes_it_for_losing_it():
+    # K = 10, alpha = 0.2: 0.1 a place, 0.2 more for arriving at the first place and 0.2 less for leaving it; kept: 0
     scores = gr2_hardened()(GRID_RANKINGS, GRID_SLATES)
     for (pre, out), score in zip(GRID, scores, strict=True):
-        assert score == pytest.approx(0.1 * (pre - out) + 0.2 * np.sign(pre - out), abs=1e-12), (pre, out)
+        assert score == pytest.approx(0.1 * (pre - out) + 0.2 * ((out == 1) - (pre == 1)), abs=1e-12), (pre, out)
 
 
 @pytest.mark.parametrize("hardened", [gr2_hardened(), gr2_industrial_hardened(), gr2_industrial_hardened(Ndcg())])
@@ -233,7 +233,8 @@ def test_one_swap_does_not_escape_the_hardened_industrial_reward():
     batch = Slates.of([[1, 0, 1, 0]] * 3)
     answers = [[0, 1, 2, 3], [0, 1, 3, 2], [1, 0, 2, 3]]  # the echo; two exchanges that make it worse, AUC 1/2
     assert gr2_industrial()(answers, batch).tolist() == pytest.approx([0.2, 0.7, 0.7])
-    assert gr2_industrial_hardened()(answers, batch).tolist() == pytest.approx([0.0, -0.45, -0.45])
+    # hardened: nothing for the echo; -1/4 of AUC; and -1/4 with the first place lost, another -0.2
+    assert gr2_industrial_hardened()(answers, batch).tolist() == pytest.approx([0.0, -0.25, -0.45])
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.0, -0.5, 3.0])

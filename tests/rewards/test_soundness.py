@@ -154,15 +154,15 @@ def test_one_swap_escapes_the_identity_check_of_gr2_industrial():
     assert set(unsound_properties("gr2_industrial", looks_at="places")) == {"monotone"}
 
 
-def test_a_bonus_for_worsening_is_found():
-    # candidate 1 promoted and candidate 0 demoted by one of two places: (2/3 - 1/3) / 2 - 0.3 = -0.1333...
+def test_a_bonus_that_punishes_the_first_place_is_found():
+    # candidate 1, half of what is relevant, promoted by one of three places: 1 / (3 * 2) - 0.3 = -0.1333...
     broken = unsound_properties("gr2_hardened(alpha=-0.3)")
     assert set(broken) == {"monotone"}
     assert facts(broken["monotone"])[:2] == [
-        "gains [1, 2], candidates numbered from 0 in the incoming order",
-        "answer [0, 1] earns 0",
+        "gains [0, 1, 1], candidates numbered from 0 in the incoming order",
+        "answer [0, 1, 2] earns 0",
     ]
-    assert facts(broken["monotone"])[2].startswith("answer [1, 0] earns -0.1333333")
+    assert facts(broken["monotone"])[2].startswith("answer [1, 0, 2] earns -0.1333333")
 
 
 @pytest.mark.parametrize("reward", ["linear(1, 0, 10)", "cites", "length(most=30)", "overlong(40, 20)", "consistency"])
