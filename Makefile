@@ -37,7 +37,14 @@ lint: .venv/.dev-installed
 	$(BIN)/lint-imports
 	$(BIN)/python benchmarks/tables.py --check
 
-bench: .venv/.dev-installed
+bench: .venv/.dev-installed .venv-metrics/.installed .venv-trl/.installed
+	.venv-metrics/bin/python benchmarks/metric_agreement.py
+	.venv-metrics/bin/python benchmarks/metric_speed.py
+	.venv-trl/bin/python benchmarks/trl_step.py
+	$(BIN)/python benchmarks/parse_speed.py
+	$(BIN)/python benchmarks/hostile_text.py
+	$(BIN)/python benchmarks/reward_audit.py
+	$(BIN)/python benchmarks/naive_vs_conditional.py
 	$(BIN)/python benchmarks/vector_env.py
 	$(BIN)/python benchmarks/demo_movielens.py
 	$(BIN)/python benchmarks/tables.py
@@ -50,27 +57,29 @@ clean:
 	$(PYTHON) -m venv .venv
 
 # A torch that someone put into .venv before us (a GPU build, say) is kept: its pin is dropped from the constraints.
-.venv/constraints.txt: constraints.txt | .venv/bin/python
+.venv/constraints.txt: constraints/dev.txt | .venv/bin/python
 	if [ ! -e .venv/.torch-is-ours ] && $(BIN)/python -c 'import torch' 2>/dev/null; \
-		then grep -v '^torch==' constraints.txt > $@; \
-		else cp constraints.txt $@ && touch .venv/.torch-is-ours; fi
+		then grep -v '^torch==' $< > $@; \
+		else cp $< $@ && touch .venv/.torch-is-ours; fi
 
 .venv/.%-installed: pyproject.toml .venv/constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c .venv/constraints.txt -e '.[$*]'
 	touch $@
 
-$(OLD)/.installed: pyproject.toml constraints.txt | .venv/bin/python
+$(OLD)/.installed: constraints/dev.txt pyproject.toml | .venv/bin/python
 	$(BIN)/python -m venv $(OLD)
-	grep -v '^gymnasium==' constraints.txt > $(OLD)/constraints.txt
+	grep -v '^gymnasium==' $< > $(OLD)/constraints.txt
 	$(OLD)/bin/pip install --quiet --disable-pip-version-check -c $(OLD)/constraints.txt \
 		gymnasium==$(OLDEST_GYMNASIUM) hypothesis pytest pytest-timeout -e .
 	touch $@
 
 # The trainers cannot share an environment: their own pins exclude one another. verl and TRL can.
+# .venv-metrics holds the metric libraries that ours are compared with.
 .venv-trl/.installed: EXTRAS := trl,verl
 .venv-verifiers/.installed: EXTRAS := verifiers
 .venv-openenv/.installed: EXTRAS := openenv
-.venv-%/.installed: tests/adapters/peers/%.txt pyproject.toml | .venv/bin/python
+.venv-metrics/.installed: EXTRAS := metrics
+.venv-%/.installed: constraints/%.txt pyproject.toml | .venv/bin/python
 	$(BIN)/python -m venv .venv-$*
 	.venv-$*/bin/pip install --quiet --disable-pip-version-check -c $< hypothesis pytest pytest-timeout -e '.[$(EXTRAS)]'
 	touch $@
