@@ -13,9 +13,6 @@ more than linear time.
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,7 +22,8 @@ from statistics import median
 
 import numpy as np
 from hostile_answers import Asked, hostile_answers
-from record import RESULTS, ROOT, record, spread
+from record import finish, options_of, spread
+from strict_reader import strictly_read
 
 from rerank_env.data import load
 from rerank_env.prompts import build_prompts
@@ -43,9 +41,6 @@ from rerank_env.rewards import (
 from rerank_env.rewards.arrays import BoolArray
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.parsing import MAX_CHARS, ParsedBatch
-
-sys.path.append(str(ROOT / "tests" / "rewards"))
-strictly_read = importlib.import_module("strict_reader").strictly_read
 
 REWARDS = (
     naive(),
@@ -96,7 +91,7 @@ def slates_of(asked: Asked, rng: np.random.Generator) -> Slates:
     return Slates.of([rng.choice((0, 0, 0, 0, 1, 3), size=len(names)).tolist() for names in asked.names])
 
 
-def compare(texts: Sequence[str | bytes], asked: Asked, parsed: ParsedBatch, tally: Tally) -> BoolArray:
+def compare(texts: Sequence[str | bytes], asked: Asked, parsed: ParsedBatch, *, tally: Tally) -> BoolArray:
     """Count where the parser and the second reader differ; which completions are valid by the second reader [B]."""
     valid_B = np.zeros(len(texts), dtype=np.bool_)
     for row, (text, names) in enumerate(zip(texts, asked.names, strict=True)):
@@ -126,7 +121,7 @@ def run(n: int, seed: int) -> tuple[dict[str, Tally], list[float]]:
             ids=asked.names if asked.with_ids else None,
         )
         tally.microseconds.append(1e6 * (time.process_time() - began) / len(texts))
-        valid_B = compare(texts, asked, parsed, tally)
+        valid_B = compare(texts, asked, parsed, tally=tally)
         overpaid_B = np.zeros(len(texts), dtype=np.bool_)
         for reward in REWARDS:
             total_B = reward(parsed.rankings_BK, slates, verdicts_B=parsed.verdicts_B)
@@ -154,11 +149,9 @@ def growth_mib(memory: Sequence[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--n", type=int, default=1_000_000, help="completions")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
-    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the result goes")
     options = parser.parse_args()
 
     tallies, memory = run(options.n, options.seed)
@@ -177,9 +170,8 @@ def main() -> None:
     print(f"resident memory {min(memory):.0f} to {max(memory):.0f} MiB, growth {growth:.1f} MiB")
     met = growth <= FLAT_MIB and not any(tally.disagreements or tally.overpaid for tally in tallies.values())
     print("met" if met else "missed")
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "hostile-text",
         command="python benchmarks/hostile_text.py",
         data="generated completions in every format, by number and by semantic ID; prompts of the synthetic data",
@@ -190,9 +182,7 @@ def main() -> None:
         f"invalid score, and resident memory that grows by {FLAT_MIB:.0f} MiB at most; times and memory: value is the "
         "median, low and high the range over batches",
         met=met,
-        directory=options.directory,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

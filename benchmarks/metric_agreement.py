@@ -6,7 +6,7 @@
 Slates are ragged, 2 to 30 candidates, with grades 0 to 4 (most peers keep whole numbers only) or real gains where the
 peer takes them; rankings are random permutations. Each row is one metric and one peer, over all cut-offs, on every
 slate for which the peer has a value. What no peer computes is compared with the plain loops of
-`tests/rewards/reference.py`, and so is everything else. Two peers are coarse by design and stand outside the goal:
+`reference.py`, and so is everything else. Two peers are coarse by design and stand outside the goal:
 torchmetrics works in single precision, and gdeval prints five decimals. Then follow the rows of
 `metric_differences.py`.
 
@@ -15,15 +15,12 @@ Needs ir_measures, pytrec_eval-terrier, cwl-eval, scikit-learn, ranx, torchmetri
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import reference
 from metric_differences import differences
 from metric_peers import (
     FloatArray,
@@ -40,13 +37,10 @@ from metric_peers import (
     torch_ndcg,
     trec_eval,
 )
-from record import RESULTS, ROOT, record
+from record import finish, options_of
 
 from rerank_env.rewards import Slates, metrics
 from rerank_env.rewards.rankings import random_rankings
-
-sys.path.append(str(ROOT / "tests" / "rewards"))
-reference = importlib.import_module("reference")
 
 TOLERANCE = 1e-12
 SEED = 0
@@ -197,10 +191,8 @@ def _exact(value: npt.ArrayLike) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--slates", type=int, default=10_000)
-    parser.add_argument("--directory", type=Path, default=RESULTS)
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
     options = parser.parse_args()
 
     task, real = tasks(options.slates)
@@ -213,9 +205,8 @@ def main() -> None:
     print("all within" if met else "NOT all within", TOLERANCE)
     rows += [row(compared) for compared in of_coarse_peers(task)]
     rows += differences()
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "metric-agreement",
         command="python benchmarks/metric_agreement.py",
         data=f"random slates of 2 to {WIDEST} candidates, grades {GRADES} with shares {SHARES} or real gains up to 5, "
@@ -225,9 +216,7 @@ def main() -> None:
         rows=rows,
         goal=f"every metric within {TOLERANCE:g} of every peer that works in double precision and prints all digits",
         met=met,
-        directory=options.directory,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

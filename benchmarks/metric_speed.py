@@ -19,12 +19,10 @@ Needs the packages of `metric_agreement.py`.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import ir_measures  # type: ignore[import-not-found]
@@ -33,7 +31,7 @@ import pytrec_eval  # type: ignore[import-not-found]
 import ranx  # type: ignore[import-not-found]
 import torch
 from metric_peers import FloatArray, Task
-from record import RESULTS, record, spread
+from record import finish, options_of, spread
 from sklearn.metrics import ndcg_score  # type: ignore[import-not-found]
 from torchmetrics.retrieval import RetrievalNormalizedDCG  # type: ignore[import-not-found]
 
@@ -165,11 +163,9 @@ def quotients(over: list[tuple[float, float]], under: list[tuple[float, float]])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--directory", type=Path, default=RESULTS)
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
     options = parser.parse_args()
 
     with warnings.catch_warnings():
@@ -201,9 +197,8 @@ def main() -> None:
     print(
         f"at least {least:.3g} times every rival (goal {RIVAL_GOAL:g}), at most {most:.3g} copies (goal {COPY_GOAL:g})"
     )
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "metric-speed",
         command="python benchmarks/metric_speed.py",
         data=f"random rankings of {CANDIDATES} candidates, grades 0 to {GRADES - 1}, NDCG@{CUT}",
@@ -214,9 +209,7 @@ def main() -> None:
         f"torchmetrics in their fastest form, and at most {COPY_GOAL:g} times as long as copying the same arrays; "
         "value is the median, low and high the range over repeats",
         met=met,
-        directory=options.directory,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

@@ -18,20 +18,18 @@ must return the right rankings.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
-from record import RESULTS, record, spread
+from record import finish, options_of, spread
 
 from rerank_env.rewards import parse_batch
-from rerank_env.rewards.formats import FORMATS, answer_text
+from rerank_env.rewards.formats import FORMATS, answer_text, has_reasoning
 from rerank_env.rewards.rankings import random_rankings
 
 GOAL_RATE = 100_000.0
@@ -98,7 +96,7 @@ def readers(rankings_BK: Rankings) -> dict[str, Reader]:
         return lambda: read(*arguments)
 
     def written(text_format: str, ids: Sequence[str] | None = None) -> list[str]:
-        reasoning = REASONING if "json" in text_format or "tagged" in text_format else ""
+        reasoning = REASONING if has_reasoning(text_format) else ""
         if text_format == "tagged-json":  # with both a block before and an explanation inside
             inside = written("json")
             return [f"<think>{REASONING}</think>\n<answer>{text}</answer>" for text in inside]
@@ -116,7 +114,7 @@ def readers(rankings_BK: Rankings) -> dict[str, Reader]:
     return found
 
 
-def rates(found: dict[str, Reader], count: int, repeats: int, seconds: float) -> dict[str, list[float]]:
+def rates(found: dict[str, Reader], *, count: int, repeats: int, seconds: float) -> dict[str, list[float]]:
     """Completions a second of processor time, one number a repeat, for every reader."""
     measured: dict[str, list[float]] = {name: [] for name in found}
     for repeat in range(repeats):
@@ -135,12 +133,10 @@ def rates(found: dict[str, Reader], count: int, repeats: int, seconds: float) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--completions", type=int, default=2_000, help="in a batch")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="for each reader and repeat")
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
-    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the result goes")
     options = parser.parse_args()
 
     rankings_BK = random_rankings(np.full(options.completions, SIZE), SIZE, np.random.default_rng(SEED))
@@ -148,7 +144,7 @@ def main() -> None:
     for name, read in found.items():
         if (read() != rankings_BK).any():
             raise SystemExit(f"{name!r} does not read the answers back; run the tests before the benchmark")
-    measured = rates(found, options.completions, options.repeats, options.seconds)
+    measured = rates(found, count=options.completions, repeats=options.repeats, seconds=options.seconds)
     rows = []
     for name, values in measured.items():
         metrics = {"completions_per_second": spread(values)}
@@ -162,9 +158,8 @@ def main() -> None:
         )
     met = min(measured[GOAL_READER]) >= GOAL_RATE
     print(f"goal {GOAL_RATE:,.0f} completions a second for lists in every repeat: {'met' if met else 'missed'}")
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "parse-speed",
         command="python benchmarks/parse_speed.py",
         data=f"random rankings of {SIZE} candidates, written in every format",
@@ -174,9 +169,7 @@ def main() -> None:
         goal=f"in every repeat, at least {GOAL_RATE:,.0f} completions a second of one core for lists of {SIZE}; "
         "value is the median, low and high the range over repeats",
         met=met,
-        directory=options.directory,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

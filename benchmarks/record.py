@@ -9,6 +9,7 @@ which. A result says what was run, on what, and whether the goal was met, also w
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -38,6 +39,20 @@ Row = Mapping[str, Any]
 def spread(values: Sequence[float]) -> dict[str, float]:
     """The median of repeated measurements with their whole range."""
     return {"value": median(values), "low": min(values), "high": max(values)}
+
+
+def options_of(doc: str | None) -> argparse.ArgumentParser:
+    """A parser of the options that every benchmark has, described by the first paragraph of its `doc`."""
+    parser = argparse.ArgumentParser(description=doc.split("\n\n")[0] if doc else None)
+    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
+    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the result goes")
+    return parser
+
+
+def finish(options: argparse.Namespace, name: str, **result: Any) -> None:
+    """`record` the result where the options say so, and print where it is; nothing on a dry run."""
+    if not options.dry_run:
+        print(f"wrote {record(name, directory=options.directory, **result).name}")
 
 
 def record(

@@ -11,20 +11,18 @@ their 95 % intervals over users. `failed` counts the attacks that are paid.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
-from record import RESULTS, record
+from record import finish, options_of
 
-from rerank_env.data import Requests, load
-from rerank_env.prompts import build_prompts
-from rerank_env.rewards import Auc, AuditReport, KeptFirst, Slates, audit
+from rerank_env.data import load
+from rerank_env.rewards import Auc, AuditReport, KeptFirst, Slates
 from rerank_env.rewards.auditing.edits import tail_inverted
 from rerank_env.rewards.rankings import identity_rankings
+from rerank_env.training.audits import audit_requests
 
 COMMAND = "python benchmarks/reward_audit.py"
 SEEDS = (0, 1, 2)
@@ -80,20 +78,6 @@ EXPECTED: Mapping[str, Mapping[str, Callable[[Slates], float] | None]] = {
 """The attacks that each reward pays, and what it pays where that follows from its formula and the labels."""
 
 
-def reports_on(requests: Requests, reward: str) -> list[AuditReport]:
-    return [
-        audit(
-            reward,
-            requests.slates,
-            seed=seed,
-            users_B=requests.users_B,
-            popularity_BK=requests.catalog.popularity_I[requests.candidates_BK.clip(0)],
-            prompts=build_prompts(requests),
-        )
-        for seed in SEEDS
-    ]
-
-
 def row_of(name: str, reports: list[AuditReport]) -> dict[str, Any]:
     metrics = {
         row.name: {
@@ -129,9 +113,7 @@ def broken_promises(reward: str, slates: Slates, reports: list[AuditReport]) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
-    parser.add_argument("--directory", type=Path, default=RESULTS, help="where the result goes")
-    directory = parser.parse_args().directory
+    options = options_of(__doc__).parse_args()
 
     rows, names, broken, count = [], [], [], 0
     for data, split, kind in DATA:
@@ -139,12 +121,13 @@ def main() -> None:
         names.append(f"{requests.name} ({len(requests)})")
         count += len(requests)
         for reward in (*SOUND, *EXPECTED):
-            reports = reports_on(requests, reward)
+            reports = [audit_requests(reward, requests, seed=seed) for seed in SEEDS]
             rows.append(row_of(f"{reward} on {data} {kind}", reports))
             words = broken_promises(reward, requests.slates, reports)
             broken += words
             print(f"{rows[-1]['name']}: {reports[0].verdict}{'; NOT AS EXPECTED: ' if words else ''}{', '.join(words)}")
-    path = record(
+    finish(
+        options,
         "reward-audit",
         command=COMMAND,
         data="; ".join(names),
@@ -154,9 +137,7 @@ def main() -> None:
         goal="gain and the hardened variants pass every attack on every data set and seed; the published rewards pay "
         "the echo, the one swap and luck what follows from their formulas",
         met=not broken,
-        directory=directory,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

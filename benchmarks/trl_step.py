@@ -11,18 +11,14 @@ own. The first step is not counted; the others are split into repeats, whose med
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from record import record, spread
+from record import finish, options_of, spread
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "adapters"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from rerank_env.data import load
@@ -58,7 +54,7 @@ class Timed:
 
 def run(steps: int, completions: int) -> tuple[list[float], Timed]:
     """The seconds of each step after the first, and the reward with the seconds of its calls, one a step."""
-    from tiny import taught_model, tiny_tokenizer  # type: ignore[import-not-found]
+    from tiny import taught_model, tiny_tokenizer
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
@@ -105,12 +101,10 @@ def run(steps: int, completions: int) -> tuple[list[float], Timed]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--completions", type=int, default=32, help="in one step")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of each repeat")
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
-    parser.add_argument("--directory", type=Path, help="where to record; docs/results where not given")
     options = parser.parse_args()
 
     steps, timed = run(options.repeats * options.steps, options.completions)
@@ -125,9 +119,8 @@ def main() -> None:
     }
     for name, numbers in metrics.items():
         print(f"{name}: {numbers['value']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}]")
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "trl-step",
         command="python benchmarks/trl_step.py",
         data=f"synthetic, {SLATE_SIZE} candidates; {options.completions} completions a step in groups of {GROUP}, "
@@ -137,9 +130,7 @@ def main() -> None:
         rows=[{"name": "gain", "metrics": metrics}],
         goal=f"the reward takes less than {GOAL_PERCENT:g} % of a step in every repeat; ranges are over repeats",
         met=max(percents) < GOAL_PERCENT,
-        **({} if options.directory is None else {"directory": options.directory}),
     )
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ wall, because other programs do not count in it: both forms run in one thread an
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
-from record import record, spread
+from record import finish, options_of, spread
 
 from rerank_env.rewards.rankings import random_rankings
 
@@ -88,11 +87,10 @@ def check_equal(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
+    parser = options_of(__doc__)
     parser.add_argument("--environments", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each form and repeat")
-    parser.add_argument("--dry-run", action="store_true", help="print only, record nothing")
     options = parser.parse_args()
 
     native, rival = both_forms(options.environments)
@@ -116,9 +114,8 @@ def main() -> None:
     met = ratio["low"] >= GOAL_RATIO
     print(f"ratio {ratio['value']:.0f} ({ratio['low']:.0f} to {ratio['high']:.0f}), goal {GOAL_RATIO:.0f}: ", end="")
     print("met" if met else "missed")
-    if options.dry_run:
-        return
-    path = record(
+    finish(
+        options,
         "vector-env",
         command="python benchmarks/vector_env.py",
         data="synthetic, graded, train split, slates of 10",
@@ -133,7 +130,6 @@ def main() -> None:
         "high the range over repeats",
         met=met,
     )
-    print(f"wrote {path.name}")
 
 
 if __name__ == "__main__":

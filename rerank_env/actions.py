@@ -10,6 +10,7 @@ verdict: a number that is not whole (NaN, 1.5, True, None, "3") makes the answer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ import numpy.typing as npt
 
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.parsing import ParsedBatch, parse_batch
 from rerank_env.rewards.rankings import Ties, Verdict, from_scores, verdicts
+from rerank_env.rewards.scoring import ReadAnswers, Scorer
+from rerank_env.rewards.slates import Slates
 
 _OUT_OF_RANGE = -2
 """Stands for a whole number that int64 cannot hold: no candidate has it, and it is not the padding."""
@@ -67,19 +69,19 @@ def read_picks(actions: object, open_BK: BoolArray, sizes_B: IntArray) -> tuple[
     return safe_B, verdicts_B
 
 
-def read_texts(actions: object, sizes_B: IntArray, width: int, *, text_format: str) -> ParsedBatch:
-    """Completions [B] parsed strictly to rankings [B, K]; what is not a string at all is MALFORMED.
+def read_texts(actions: object, slates: Slates, scorer: Scorer) -> ReadAnswers:
+    """Completions [B] as the scorer reads them; what is not a string at all is MALFORMED.
 
     Raises `InputError` where there is not one completion for each environment.
     """
     if isinstance(actions, str | bytes) or not isinstance(actions, Sequence | np.ndarray):
-        raise InputError(f"the actions are one {type(actions).__name__}; give a list of {len(sizes_B)} texts")
-    if len(actions) != len(sizes_B):
-        raise InputError(f"there are {len(actions)} texts for {len(sizes_B)} environments; give one text each")
+        raise InputError(f"the actions are one {type(actions).__name__}; give a list of {len(slates)} texts")
+    if len(actions) != len(slates):
+        raise InputError(f"there are {len(actions)} texts for {len(slates)} environments; give one text each")
     is_text_B = np.array([isinstance(text, str | bytes) for text in actions], dtype=np.bool_)
     texts = [text if is_text else "" for text, is_text in zip(actions, is_text_B, strict=True)]
-    parsed = parse_batch(texts, sizes_B, text_format=text_format, width=width)
-    return parsed._replace(verdicts_B=np.where(is_text_B, parsed.verdicts_B, np.int8(Verdict.MALFORMED)))
+    read = scorer.read(texts, slates)
+    return replace(read, verdicts_B=np.where(is_text_B, read.verdicts_B, np.int8(Verdict.MALFORMED)))
 
 
 def shaped(actions: object, shape: tuple[int, ...], meaning: str) -> npt.NDArray[Any]:

@@ -100,7 +100,7 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     | `metrics`      | the metrics by name, each metric's own invalid score (0 for all of ours) if not valid     |
 
     ## Arguments
-    * `data`: name of a data set for `rerank_env.load`, or `Requests` (`split`, `kind`, `data_options` are then unused)
+    * `data`: name of a data set for `rerank_env.load`, or `Requests`, and then no `split`, `kind`, `data_options`
     * `split`: "train", "validation" or "test"
     * `kind`: "graded" (several graded positives) or "next_item" (one positive)
     * `reward`: a name or expression such as "gr2(alpha=0.2)", or a `Reward`

@@ -17,10 +17,10 @@ from gymnasium.error import ResetNeeded
 
 from rerank_env.actions import read_picks, read_rankings, read_scores, read_texts
 from rerank_env.prompts import build_prompts
-from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
-from rerank_env.rewards.context import NOTHING, Context
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import RerankError
 from rerank_env.rewards.rankings import Verdict, is_identity
+from rerank_env.rewards.scoring import ReadAnswers
 from rerank_env.rewards.slates import Slates
 from rerank_env.streams import Streams
 from rerank_env.task import Task
@@ -101,11 +101,10 @@ class Episodes:
             )
         if self.task.action == "pick":
             return self._step_pick(actions)
-        sizes_B = self.task.requests.sizes_B.take(self.rows_B)
-        rankings_BK, verdicts_B, context = self._answers(actions, sizes_B)
         slates = self.task.requests.slates.take(self.rows_B)
-        score = self.task.reward.score(rankings_BK, slates, verdicts_B=verdicts_B, context=context)
-        judgement = self._judgement(rankings_BK, verdicts_B, slates, score.parts, context)
+        read = self._read(actions, slates)
+        score = self.task.scorer.score(read, slates)
+        judgement = self._judgement(read, slates, score.parts)
         self.running_B[:] = False
         return Step(score.total_B.copy(), self._all_B.copy(), self.info() | judgement)
 
@@ -122,7 +121,8 @@ class Episodes:
         if self.task.action == "pick":
             columns["picked"] = self.picked_BK.copy() if which_E is None else self.picked_BK[which_E]
         elif self.task.action == "text":
-            columns["prompt"] = tuple(build_prompts(requests, rows_E.tolist(), text_format=self.task.text_format))
+            text_format = self.task.scorer.text_format
+            columns["prompt"] = tuple(build_prompts(requests, rows_E.tolist(), text_format=text_format))
         columns["scores"] = requests.scores_BK.take(rows_E, axis=0)
         return columns
 
@@ -133,16 +133,14 @@ class Episodes:
             columns["action_mask"] = self._mask(which_E)
         return columns
 
-    def _answers(self, actions: object, sizes_B: IntArray) -> tuple[IntArray, VerdictArray, Context]:
-        width = self.task.width
-        if self.task.action == "ranking":
-            return *read_rankings(actions, sizes_B, width), NOTHING
-        if self.task.action == "scores":
-            tiebreak_BK = self._streams.tiebreaks(width) if self.task.ties == "random" else None
-            return *read_scores(actions, sizes_B, width, ties=self.task.ties, tiebreak_BK=tiebreak_BK), NOTHING
-        read = read_texts(actions, sizes_B, width, text_format=self.task.text_format)
-        context = Context(reasonings=read.reasonings, lengths={"chars": read.chars_B})
-        return read.rankings_BK, read.verdicts_B, context
+    def _read(self, actions: object, slates: Slates) -> ReadAnswers:
+        task, sizes_B = self.task, slates.sizes_B
+        if task.action == "text":
+            return read_texts(actions, slates, task.scorer)
+        if task.action == "ranking":
+            return ReadAnswers(*read_rankings(actions, sizes_B, task.width))
+        tiebreak_BK = self._streams.tiebreaks(task.width) if task.ties == "random" else None
+        return ReadAnswers(*read_scores(actions, sizes_B, task.width, ties=task.ties, tiebreak_BK=tiebreak_BK))
 
     def _step_pick(self, actions: object) -> Step:
         """One pick each: the reward is what the pick added to the worth of the list completed in incoming order.
@@ -159,13 +157,13 @@ class Episodes:
         place_BK[legal_E, picks_E] = counts_E
         completed_BK = np.argsort(place_BK, axis=1, kind="stable")
         slates = self.task.requests.slates.take(self.rows_B)
-        score = self.task.reward.score(completed_BK, slates, verdicts_B=verdicts_B)
+        score = self.task.scorer.score(ReadAnswers(completed_BK, verdicts_B), slates)
         ended_E = np.flatnonzero((verdicts_B != _OK) | (self._counts_B + 1 == sizes_B))
         judgement: Columns = {}
         if len(ended_E):
             parts = {name: part_B[ended_E] for name, part_B in score.parts.items()}
-            ended = slates.take(ended_E)
-            judgement = self._judgement(completed_BK[ended_E], verdicts_B[ended_E], ended, parts, NOTHING)
+            final = ReadAnswers(completed_BK[ended_E], verdicts_B[ended_E])
+            judgement = self._judgement(final, slates.take(ended_E), parts)
         # From here on nothing fails: a reward or metric that raises leaves the episodes as they were.
         self._place_BK = place_BK
         self.picked_BK[legal_E, counts_E] = picks_E
@@ -175,15 +173,9 @@ class Episodes:
         self.paid_B = score.total_B.copy()
         return Step(reward_B, ended_E, self.info(ended_E) | judgement)
 
-    def _judgement(
-        self,
-        rankings_EK: IntArray,
-        verdicts_E: VerdictArray,
-        slates: Slates,
-        parts: Mapping[str, FloatArray],
-        context: Context,
-    ) -> Columns:
+    def _judgement(self, read: ReadAnswers, slates: Slates, parts: Mapping[str, FloatArray]) -> Columns:
         """What is said of final answers, row for row of `slates`."""
+        rankings_EK, verdicts_E = read.rankings_BK, read.verdicts_B
         valid_E = verdicts_E == _OK
         sizes_E = slates.sizes_B
         shown_EK = valid_E[:, None] & (np.arange(self.task.width) < sizes_E[:, None])
@@ -194,7 +186,7 @@ class Episodes:
             "ranking": np.where(shown_EK, rankings_EK, PAD),
             "reward_parts": {name: part_E.copy() for name, part_E in parts.items()},
             "metrics": {
-                name: metric(rankings_EK, slates, verdicts_B=verdicts_E, context=context)
+                name: metric(rankings_EK, slates, verdicts_B=verdicts_E, context=read.context)
                 for name, metric in self.task.metrics.items()
             },
         }

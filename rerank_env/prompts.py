@@ -20,7 +20,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.parsing import FORMATS
+from rerank_env.rewards.formats import FORMATS
 
 _NUMBER_CHARS = 16
 """More characters than a float32 printed with `%g` or a candidate number takes."""

@@ -15,8 +15,8 @@ from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.parsing import FORMATS
 from rerank_env.rewards.rankings import Ties
+from rerank_env.rewards.scoring import Scorer
 from rerank_env.spaces import ACTIONS
 
 TIES: tuple[str, ...] = get_args(Ties)
@@ -25,19 +25,30 @@ TIES: tuple[str, ...] = get_args(Ties)
 METADATA: Mapping[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "prompt_version": PROMPT.version}
 """What both forms of the environment say of themselves, `autoreset_mode` aside."""
 
+REMEDIES: Mapping[str, str] = {
+    **dict.fromkeys(("chars", "reasonings"), "use action='text'"),
+    "clicks": "give Requests with clicks and propensities",
+    "predictions": "give Requests with predictions",
+    **dict.fromkeys(("groups", "step", "tokens"), "score completions with a Scorer in a loop of your own, which knows"),
+}
+"""What a user of the environment can do where a reward needs what is not known."""
+
+SPLIT, KIND = "train", "graded"
+"""What is asked unless somebody says otherwise."""
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """What an environment needs to know and never changes.
 
-    `metrics` maps the name under which a quality is reported to the reward that measures it.
+    `scorer` reads texts and scores answers of every kind; `metrics` maps the name under which a quality is reported to
+    the reward that measures it.
     """
 
     requests: Requests
-    reward: Reward
+    scorer: Scorer
     action: str
     ties: Ties
-    text_format: str
     metrics: Mapping[str, Reward]
 
     @classmethod
@@ -61,25 +72,28 @@ class Task:
         """
         one_of("action kind", action, ACTIONS)
         one_of("tie rule", ties, TIES)
-        one_of("text format", text_format, FORMATS)
         if isinstance(metrics, str | Reward) or not isinstance(metrics, Sequence):
             raise InputError(
                 f"metrics is {metrics!r} but a list of names was expected; write metrics=[{str(metrics)!r}]"
             )
         qualities = [parse_reward(metric) for metric in metrics]
-        worth = parse_reward(reward)
-        requests = _requests(data, split, kind, data_options)
+        scorer = Scorer(reward, text_format)
+        requests = requests_of(data, split, kind, options=data_options)
         provided = requests.slates.provides | ({"chars", "reasonings"} if action == "text" else set())
-        for quality in (worth, *qualities):
-            check_met(quality.needs, provided, f"in an environment with action={action!r}, {quality}")
+        for quality in (scorer.reward, *qualities):
+            check_met(quality.needs, provided, f"in an environment with action={action!r}, {quality}", REMEDIES)
         return cls(
             requests=requests,
-            reward=worth,
+            scorer=scorer,
             action=action,
             ties=cast("Ties", ties),
-            text_format=text_format,
             metrics={str(quality): quality for quality in qualities},
         )
+
+    @property
+    def reward(self) -> Reward:
+        """What answers are worth."""
+        return self.scorer.reward
 
     @property
     def width(self) -> int:
@@ -87,14 +101,23 @@ class Task:
         return int(self.requests.candidates_BK.shape[1])
 
 
-def _requests(data: object, split: str, kind: str, options: object) -> Requests:
-    """The requests themselves, or those a name stands for, which `load` shares within a process."""
+def requests_of(
+    data: str | Requests, split: str = SPLIT, kind: str = KIND, *, options: Mapping[str, Any] | None = None
+) -> Requests:
+    """The requests themselves, or those a name stands for, which `load` shares within a process.
+
+    `options`: further arguments of `load`. Raises what `load` does, and `InputError` for data without a request, for
+    options that are none, and for requests that come with a split, a kind or options, which they cannot follow.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"data_options is {options!r}; give a dictionary of further arguments for load")
     if isinstance(data, Requests):
+        given = {"split": split != SPLIT, "kind": kind != KIND, "data_options": bool(options)}
+        for name in (name for name, is_given in given.items() if is_given):
+            raise InputError(f"{name} came with Requests, which are used as they are; leave it out, or name the data")
         requests = data
     elif not isinstance(data, str):
         raise InputError(f"data is of type {type(data).__name__}; give the name of a data set or Requests")
-    elif options is not None and not isinstance(options, Mapping):
-        raise InputError(f"data_options is {options!r}; give a dictionary of further arguments for load")
     elif taken := [
         option for option in options or {} if option in ("name", "split", "kind") or type(option) is not str
     ]:

@@ -48,7 +48,6 @@ from rerank_env.rewards.conditions import (
     KeptFirst,
     NearIdentity,
     NotIdentity,
-    Since,
     TauAtLeast,
     Valid,
     WasFirst,
@@ -80,7 +79,7 @@ from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.registry import reward_names
 from rerank_env.rewards.repairing import Repaired, repair
 from rerank_env.rewards.reward import Bounds, Condition, Reward, Score
-from rerank_env.rewards.schedules import Linear
+from rerank_env.rewards.schedules import Linear, Since
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
 from rerank_env.rewards.textual import Cites, Length, Overlong

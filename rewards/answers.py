@@ -16,8 +16,8 @@ import numpy.typing as npt
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.context import NOTHING, Context
 from rerank_env.rewards.errors import RankingError
-from rerank_env.rewards.rankings import Verdict, completed, ideal_rankings, legal, verdicts_unchecked
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.rankings import Verdict, completed, legal, verdicts_unchecked
+from rerank_env.rewards.slates import Slates, ideal_rankings
 
 if TYPE_CHECKING:
     from rerank_env.rewards.reward import Condition, Reward

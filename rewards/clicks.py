@@ -16,19 +16,19 @@ right; a wrong p biases all three. May import numpy only.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 import numpy as np
 
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.arguments import finite, one_of
 from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.expression import value_text
-from rerank_env.rewards.reward import Bounds, Reward
+from rerank_env.rewards.kernels import discounts, row_sums
+from rerank_env.rewards.reward import Bounds, Leaf
 from rerank_env.rewards.slates import Slates
 
 Estimator = Literal["ips", "snips", "dr"]
@@ -38,7 +38,7 @@ LEAST_PROPENSITY = 1e-6
 
 
 @dataclass(frozen=True, repr=False)
-class ClickCredit(Reward):
+class ClickCredit(Leaf):
     """Discounted credit of the candidates: sum over places i = 1..k of credit / log2(i + 1), from a log of clicks.
 
     "ips" and "dr" are divided by the greatest sum of discounts that the request has room for, so that 1 means a credit
@@ -56,12 +56,10 @@ class ClickCredit(Reward):
     name = "click_credit"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
+        """Check the estimator and the clipping too."""
         object.__setattr__(self, "own_needs", _needs(self.estimator))
         object.__setattr__(self, "min_propensity", _checked(self.min_propensity))
-        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-        if self.k is not None:
-            object.__setattr__(self, "k", whole("k", self.k, least=1))
+        super().__post_init__()
 
     def bounds(self) -> Bounds:
         """From no credit to every candidate clicked where it was hardly ever seen."""
@@ -72,10 +70,10 @@ class ClickCredit(Reward):
         """The sums, added from the first place down, so that no batch moves the last bit."""
         slates = answers.slates
         credit_BK = click_credit(slates, self.estimator, min_propensity=self.min_propensity)
-        shown_BK = np.take_along_axis(credit_BK, answers.orders_BK, axis=1)
         places = slates.width if self.k is None else min(self.k, slates.width)
-        discounts_K = np.array([1.0 / math.log2(place + 1) for place in range(1, places + 1)])
-        total_B: FloatArray = np.cumsum(shown_BK[:, :places] * discounts_K, axis=1)[:, -1]
+        shown_BK = np.take_along_axis(credit_BK, answers.orders_BK[:, :places], axis=1)
+        discounts_K = discounts(places)
+        total_B = row_sums(shown_BK, discounts_K)
         if self.estimator != "snips":
             total_B /= np.cumsum(discounts_K)[np.minimum(slates.sizes_B, places) - 1]
         return np.minimum(total_B, self.bounds().high)  # the quotient of two sums may round above it
@@ -106,7 +104,7 @@ def click_credit(slates: Slates, estimator: Estimator = "ips", *, min_propensity
     divisor_BK = np.maximum(slates.propensities_BK, clip)
     credit_BK: FloatArray = slates.clicks_BK / divisor_BK
     if estimator == "snips":
-        total_B1 = np.cumsum(credit_BK, axis=1)[:, -1:]
+        total_B1 = row_sums(credit_BK)[:, None]
         return np.divide(credit_BK, total_B1, out=np.zeros_like(credit_BK), where=total_B1 > 0)
     if estimator == "dr":
         assert slates.predictions_BK is not None

@@ -13,10 +13,26 @@ import numpy as np
 from rerank_env.rewards.answers import Answers
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import BoolArray
+from rerank_env.rewards.copies import NEAR_SWAPS
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import inversions_unchecked, tau_of
 from rerank_env.rewards.reward import ROUNDING, Condition, Reward
 from rerank_env.rewards.verifiable import Auc, RankPromotion
+
+
+class _OfQuality(Condition):
+    """A condition that compares values of its `quality`."""
+
+    quality: Reward
+
+    def __post_init__(self) -> None:
+        """Check the quality."""
+        check_quality(self.quality)
+
+    @property
+    def tolerance(self) -> float:
+        """Qualities that differ by no more are equal."""
+        return ROUNDING * (self.quality.high - self.quality.low)
 
 
 class _NeverForIdentity(Condition):
@@ -38,37 +54,29 @@ class _AlwaysForIdentity(Condition):
 
 
 @dataclass(frozen=True, repr=False)
-class Improved(_NeverForIdentity):
+class Improved(_OfQuality, _NeverForIdentity):
     """The answer's quality is above that of the incoming order: r_out < r_pre for one relevant candidate."""
 
     quality: Reward = field(default_factory=RankPromotion)
     name = "improved"
 
-    def __post_init__(self) -> None:
-        """Check the quality."""
-        check_quality(self.quality)
-
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where the quality rose by more than rounding."""
         rise_B = answers.values(self.quality) - answers.incoming.values(self.quality)
-        return rise_B > _tolerance(self.quality)
+        return rise_B > self.tolerance
 
 
 @dataclass(frozen=True, repr=False)
-class Worsened(_NeverForIdentity):
+class Worsened(_OfQuality, _NeverForIdentity):
     """The answer's quality is below that of the incoming order: r_out > r_pre for one relevant candidate. Ours."""
 
     quality: Reward = field(default_factory=RankPromotion)
     name = "worsened"
 
-    def __post_init__(self) -> None:
-        """Check the quality."""
-        check_quality(self.quality)
-
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where the quality fell by more than rounding."""
         fall_B = answers.incoming.values(self.quality) - answers.values(self.quality)
-        return fall_B > _tolerance(self.quality)
+        return fall_B > self.tolerance
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,10 +124,10 @@ class NearIdentity(_AlwaysForIdentity):
     """The answer is at most `swaps` exchanges of neighbours away from the incoming order, the order itself included.
 
     Bubble sort needs as many exchanges as there are inversions, so that is what is counted (Kendall 1938). Negate it,
-    `~near_identity(swaps=2)`, to ask for more than a token change.
+    `~near_identity`, to ask for more than a token change.
     """
 
-    swaps: int = 1
+    swaps: int = NEAR_SWAPS
     name = "near_identity"
 
     def __post_init__(self) -> None:
@@ -169,46 +177,19 @@ class Valid(Condition):
 
 
 @dataclass(frozen=True, repr=False)
-class IncomingIsIdeal(Condition):
+class IncomingIsIdeal(_OfQuality):
     """The incoming order already has the quality of the ideal order, so that echoing it is right."""
 
     quality: Reward = field(default_factory=Auc)
     name = "incoming_is_ideal"
 
-    def __post_init__(self) -> None:
-        """Check the quality."""
-        check_quality(self.quality)
-
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where the ideal order is not better by more than rounding, whatever the answer."""
         headroom_B = answers.ideal.values(self.quality) - answers.incoming.values(self.quality)
-        return headroom_B <= _tolerance(self.quality)
-
-
-@dataclass(frozen=True, repr=False)
-class Since(Condition):
-    """At least `step` updates of the policy have been done: a schedule that switches."""
-
-    step: int
-    name = "since"
-    own_needs = frozenset({"step"})
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        object.__setattr__(self, "step", whole("step", self.step, least=0))
-
-    def evaluate(self, answers: Answers) -> BoolArray:
-        """Everywhere or nowhere."""
-        step = answers.context.step
-        assert step is not None, "the need was checked"
-        return np.full(len(answers.slates), step >= self.step)
+        return headroom_B <= self.tolerance
 
 
 def check_quality(quality: object) -> None:
     """Raise `InputError` unless `quality` is a reward."""
     if not isinstance(quality, Reward):
         raise InputError(f"quality is {quality!r}; expected a reward such as Ndcg(k=10) or Auc()")
-
-
-def _tolerance(quality: Reward) -> float:
-    return ROUNDING * (quality.high - quality.low)

@@ -22,13 +22,13 @@ UNITS = ("chars", "tokens")
 HINTS: Mapping[str, str] = {
     "chars": "score completions with a Scorer, or pass context=Context(lengths={'chars': ...})",
     "clicks": "give the slates clicks and propensities",
-    "groups": "pass context=Context(groups_B=...), one group number an answer",
+    "groups": "pass groups_B, one group number an answer, to the Scorer, or context=Context(groups_B=...)",
     "predictions": "give the slates predictions, the expected click of each candidate when it is seen",
     "reasonings": "score completions with a Scorer, or pass context=Context(reasonings=...)",
-    "step": "pass context=Context(step=...), the number of updates done",
+    "step": "pass step, the number of updates done, to the Scorer, or context=Context(step=...)",
     "tokens": "pass token counts to the Scorer, or context=Context(lengths={'tokens': ...})",
 }
-"""What a reward may need, and what to do where it is missing."""
+"""What a reward may need, and what a caller of it or of a `Scorer` can do where it is missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +76,12 @@ NOTHING = Context()
 """Nothing is known."""
 
 
-def check_met(needs: Iterable[str], provided: frozenset[str], what: object) -> None:
-    """Raise `InputError` with the remedy if `what` needs something that is not provided."""
+def check_met(
+    needs: Iterable[str], provided: frozenset[str], what: object, remedies: Mapping[str, str] = HINTS
+) -> None:
+    """Raise `InputError` if `what` needs something that is not provided, with the remedy that the caller can follow."""
     for need in sorted(set(needs) - provided):
-        raise InputError(f"{what} needs {need}, which is not known here; {HINTS[need]}")
+        raise InputError(f"{what} needs {need}, which is not known here; {remedies[need]}")
 
 
 def _counts(what: str, values: object) -> IntArray:

@@ -19,7 +19,7 @@ from rerank_env.rewards.rankings import checked, completed, inversions_unchecked
 from rerank_env.rewards.slates import Slates
 
 NEAR_SWAPS = 2
-"""Exchanges of neighbours that still count as near the incoming order, in reports."""
+"""Exchanges of neighbours that still count as near the incoming order."""
 
 
 class Copying(NamedTuple):

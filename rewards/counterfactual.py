@@ -15,7 +15,7 @@ training take the second. Ours. May import numpy only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,8 @@ from rerank_env.rewards.answers import checked_rankings
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import SlateError
-from rerank_env.rewards.rankings import completed, identity_rankings, padded, random_rankings
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.rankings import identity_rankings, padded, random_rankings
+from rerank_env.rewards.slates import Slates, canonical_orders
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class ShuffledGroups:
         rankings = checked_rankings(rankings_BK, self.slates)
         sizes_B1 = self.slates.sizes_B[:, None]
         named_BK = (rankings >= 0) & (rankings < sizes_B1)
-        originals_BK = np.take_along_axis(_canonical(self.slates), np.where(named_BK, rankings, 0), axis=1)
+        originals_BK = canonical_orders(np.where(named_BK, rankings, 0), self.slates)
         return padded(np.where(named_BK, originals_BK, rankings), self.slates.sizes_B)
 
 
@@ -64,26 +64,10 @@ def shuffled_groups(
     size = whole("group_size", group_size, least=1)
     if slates.canonical_BK is not None:
         raise SlateError("these slates are shuffled copies already; shuffle the original ones")
-    repeated = slates.repeat(size)
+    originals_BK = identity_rankings(slates.sizes_B, slates.width)
+    repeated = replace(slates, canonical_BK=originals_BK).repeat(size)
     orders_BK = random_rankings(repeated.sizes_B, slates.width, rng)
     if keep_first:
-        orders_BK[::size] = identity_rankings(slates.sizes_B, slates.width)
-    moves_BK = completed(orders_BK, repeated.sizes_B)
-    moved = {
-        field.name: np.take_along_axis(values_BK, moves_BK, axis=1)
-        for field in fields(repeated)
-        if field.name.endswith("_BK") and (values_BK := getattr(repeated, field.name)) is not None
-    }
+        orders_BK[::size] = originals_BK
     groups_B = np.repeat(np.arange(len(slates), dtype=np.int64), size)
-    return ShuffledGroups(replace(repeated, **moved, canonical_BK=orders_BK), groups_B)
-
-
-def canonical_orders(orders_BK: IntArray, slates: Slates) -> IntArray:
-    """Orders known to be permutations of 0..K-1, padding in place, in the original candidate numbers of `slates`."""
-    return orders_BK if slates.canonical_BK is None else np.take_along_axis(_canonical(slates), orders_BK, axis=1)
-
-
-def _canonical(slates: Slates) -> IntArray:
-    """The original number of what stands in each place, padding in place."""
-    assert slates.canonical_BK is not None
-    return completed(slates.canonical_BK, slates.sizes_B)
+    return ShuffledGroups(repeated.reordered(orders_BK), groups_B)

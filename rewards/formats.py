@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.slates import MIN_CANDIDATES
+from rerank_env.rewards.rankings import MIN_CANDIDATES
 
 _TAG = r"</?(?:think|answer)>"
 _PLAIN_ID = r"[!#-+\-.-;=-Z^-~]"
@@ -211,6 +211,32 @@ def names(ids: Sequence[str], size: int) -> Mapping[str, int]:
 _WHOLE_ID = re.compile(_ID.whole)
 
 
+def has_reasoning(text_format: str) -> bool:
+    """Whether an answer in that format has a place for reasons."""
+    return text_format == "json" or text_format.startswith("tagged-")
+
+
+def numbered(ranking: Iterable[int]) -> list[str]:
+    """Candidate indices as they stand in text, counted from 1."""
+    return [str(index + 1) for index in ranking]
+
+
+def written(elements: Sequence[str], text_format: str, reasoning: str = "") -> str:
+    """Elements, each as it stands in the text, as an answer in one of `FORMATS`, with the reasoning where there is one.
+
+    It stands before the answer tags, in the JSON object, or in front of it all; the last, in "list" and "arrows", is no
+    answer, as these formats have no place for it. Nothing is checked: `answer_text` does.
+    """
+    kind, tagged = text_format.removeprefix("tagged-"), text_format.startswith("tagged-")
+    body = " > ".join(f"[{element}]" for element in elements) if kind == "arrows" else f"[{', '.join(elements)}]"
+    if kind == "json":
+        explained = f'"explanation": {json.dumps(reasoning)}, ' if reasoning and not tagged else ""
+        body = f'{{{explained}"ranking": {body}}}'
+    if tagged:
+        return (f"<think>{reasoning}</think>" if reasoning else "") + f"<answer>{body}</answer>"
+    return f"{reasoning}\n{body}" if reasoning and kind != "json" else body
+
+
 def answer_text(
     ranking: Sequence[int], *, text_format: str = "list", ids: Sequence[str] | None = None, reasoning: str = ""
 ) -> str:
@@ -223,23 +249,16 @@ def answer_text(
     '<think>Drama.</think><answer>[3] > [1] > [2]</answer>'
     """
     agreed(text_format, len(ranking), ids)
-    tagged, kind = text_format.startswith("tagged-"), text_format.removeprefix("tagged-")
-    if reasoning and (re.search(_TAG, reasoning) if tagged else kind != "json"):
+    fits = has_reasoning(text_format) and not (text_format != "json" and re.search(_TAG, reasoning))
+    if reasoning and not fits:
         raise InputError(
             f"an answer in the format {text_format!r} cannot hold the reasoning {short(reasoning)}; leave it out, or "
             "use a format with room for it and a reasoning without tags"
         )
-    elements = [index + 1 if ids is None else ids[index] for index in ranking]
-    if kind == "json":
-        explained = {"explanation": reasoning} if reasoning and not tagged else {}
-        text = json.dumps({**explained, "ranking": elements})
-    elif kind == "list":
-        text = f"[{', '.join(map(str, elements))}]"
-    else:
-        text = " > ".join(f"[{element}]" for element in elements)
-    if tagged:
-        text = (f"<think>{reasoning}</think>" if reasoning else "") + f"<answer>{text}</answer>"
-    return text
+    if ids is None:
+        return written(numbered(ranking), text_format, reasoning)
+    quote = '"' if text_format.endswith("json") else ""
+    return written([f"{quote}{ids[index]}{quote}" for index in ranking], text_format, reasoning)
 
 
 def short(value: object, limit: int = 40) -> str:

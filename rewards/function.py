@@ -75,10 +75,10 @@ class FunctionReward(Reward):
         slates = answers.slates
         rankings_BK = np.where(slates.mask_BK, answers.orders_BK, PAD)
         if self.on_error == "isolate":
-            values_B, complaints = values_or_failures(self.function, rankings_BK, slates, self.seconds)
+            values_B, complaints = values_or_failures(self.function, rankings_BK, slates, seconds=self.seconds)
         else:
             try:
-                values_B, complaints = checked_values(self.function, rankings_BK, slates, self.seconds), {}
+                values_B, complaints = checked_values(self.function, rankings_BK, slates, seconds=self.seconds), {}
             except FaultError as fault:
                 raise RewardError(f"reward {self.name} {fault}", name=self.name) from (fault.__cause__ or fault)
         slack = RANGE_SLACK * max(1.0, abs(self.low), abs(self.high))

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.arguments import finite
 from rerank_env.rewards.arrays import FloatArray, IntArray
-from rerank_env.rewards.counterfactual import canonical_orders
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import ranks_unchecked
-from rerank_env.rewards.reward import Bounds, Reward
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.reward import Leaf
+from rerank_env.rewards.slates import Slates, canonical_orders
 
 
 @dataclass(frozen=True, repr=False)
-class Consistency(Reward):
+class Consistency(Leaf):
     """Agreement with the group: the mean of (1 + Kendall's tau) / 2 between this answer and the others. Ours.
 
     That is the share of candidate pairs in the same order, compared by original number (`Slates.canonical_BK`). Only
@@ -35,14 +33,6 @@ class Consistency(Reward):
     invalid: float = 0.0
     name = "consistency"
     own_needs = frozenset({"groups"})
-
-    def __post_init__(self) -> None:
-        """Check the invalid score."""
-        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-
-    def bounds(self) -> Bounds:
-        """From the reverse of all others to the same as all others."""
-        return Bounds(0.0, 1.0, self.invalid)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """Votes on each pair of candidates are counted once a group, in integers: G answers cost G, not G squared."""

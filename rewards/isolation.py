@@ -2,14 +2,15 @@
 
 `values_or_failures` calls a batch, and where that fails, row by row, so that a fault is told of the rows that have it.
 With a time limit the function runs in a process of its own, which is killed when the time is up: a plain Python that
-reads calls from a pipe. It does not import the caller's main module, and the function travels by value (cloudpickle, a
-dependency of gymnasium). May import numpy and cloudpickle.
+reads calls from a pipe. It does not import the caller's main module, and the function travels by value. May import
+numpy, and cloudpickle (a dependency of gymnasium) once there is a time limit.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -18,7 +19,6 @@ from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
@@ -47,7 +47,7 @@ class FaultError(Exception):
 
 
 def checked_values(
-    function: RewardFunction, rankings_BK: IntArray, slates: Slates, seconds: float | None
+    function: RewardFunction, rankings_BK: IntArray, slates: Slates, *, seconds: float | None
 ) -> FloatArray:
     """What `function` returns for a batch, float64 [B], finite or not; raises `FaultError` for anything else."""
     call = function if seconds is None else _limited(function, seconds)
@@ -65,11 +65,11 @@ def checked_values(
 
 
 def values_or_failures(
-    function: RewardFunction, rankings_BK: IntArray, slates: Slates, seconds: float | None
+    function: RewardFunction, rankings_BK: IntArray, slates: Slates, *, seconds: float | None
 ) -> tuple[FloatArray, dict[int, str]]:
     """The values [B], NaN where a row failed, and what happened to each row that did."""
     try:
-        return checked_values(function, rankings_BK, slates, seconds), {}
+        return checked_values(function, rankings_BK, slates, seconds=seconds), {}
     except FaultError as fault:
         if len(slates) == 1:
             return np.array([np.nan]), {0: str(fault)}
@@ -81,7 +81,8 @@ def values_or_failures(
             failures[row] = f"was not asked for this row after {hung} rows in a row had hung"
             continue
         try:
-            [values_B[row]] = checked_values(function, rankings_BK[row : row + 1], slates.take([row]), seconds)
+            one = rankings_BK[row : row + 1], slates.take([row])
+            [values_B[row]] = checked_values(function, *one, seconds=seconds)
             hung = 0
         except FaultError as fault:
             failures[row] = str(fault)
@@ -103,7 +104,7 @@ class _Process:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         try:
-            self.function = cloudpickle.dumps(function)
+            self.function = _dumped(function)
         except Exception as cause:
             raise InputError(
                 f"{function!r} cannot be sent to a process of its own ({cause}); use a plain function, or no time limit"
@@ -117,11 +118,11 @@ class _Process:
         with self.lock:
             try:
                 pipe = self._started()
-                pipe.send_bytes(cloudpickle.dumps(arguments))
+                pipe.send_bytes(_dumped(arguments))
                 if not pipe.poll(seconds):
                     self.kill()
                     raise FaultError(f"took longer than {seconds:g} seconds and was stopped", hung=True)
-                done, value = cloudpickle.loads(pipe.recv_bytes())
+                done, value = pickle.loads(pipe.recv_bytes())
             except (EOFError, OSError) as cause:
                 self.kill()
                 raise FaultError("ended its process, as a crash or exit() does") from cause
@@ -148,7 +149,7 @@ class _Process:
         ours.send_bytes(self.function)
         if not ours.poll(START_SECONDS):
             raise FaultError(f"could not be started in a process of its own within {START_SECONDS:g} seconds")
-        started, why = cloudpickle.loads(ours.recv_bytes())
+        started, why = pickle.loads(ours.recv_bytes())
         if not started:
             raise FaultError(why)
         return ours
@@ -174,21 +175,29 @@ def serve(descriptor: int) -> None:
     with Connection(descriptor) as pipe:
         received = pipe.recv_bytes()
         try:
-            function = cloudpickle.loads(received)
+            function = pickle.loads(received)
         except BaseException as cause:
-            pipe.send_bytes(cloudpickle.dumps((False, _raised(cause))))
+            pipe.send_bytes(_dumped((False, _raised(cause))))
             return
-        pipe.send_bytes(cloudpickle.dumps((True, None)))
+        pipe.send_bytes(_dumped((True, None)))
         while True:
             try:
                 received = pipe.recv_bytes()
             except EOFError:
                 return
             try:
-                message = cloudpickle.dumps((True, function(*cloudpickle.loads(received))))
+                message = _dumped((True, function(*pickle.loads(received))))
             except BaseException as cause:
-                message = cloudpickle.dumps((False, _raised(cause)))
+                message = _dumped((False, _raised(cause)))
             pipe.send_bytes(message)
+
+
+def _dumped(value: object) -> bytes:
+    """`value` as bytes for another process, functions without a module of their own included."""
+    import cloudpickle  # only here: most programs set no time limit
+
+    dumped: bytes = cloudpickle.dumps(value)
+    return dumped
 
 
 def _raised(cause: BaseException) -> str:

@@ -87,8 +87,8 @@ def ndcg(rows: _Rows, *, k: int | None = None, gains: Gains = "linear") -> Float
     """`metrics.ndcg`."""
     cut = rows.cut(k)
     gains_BK = _gains(rows.relevance_BK, gains)
-    dcg_B = _row_sums(rows.shown(gains_BK, cut), _discounts(cut))
-    ideal_B = _row_sums(_descending(gains_BK)[:, :cut], _discounts(cut))
+    dcg_B = row_sums(rows.shown(gains_BK, cut), discounts(cut))
+    ideal_B = row_sums(_descending(gains_BK)[:, :cut], discounts(cut))
     return _at_most_one(_ratio(dcg_B, ideal_B, empty=0.0))
 
 
@@ -120,7 +120,7 @@ def ap(rows: _Rows, *, k: int | None = None) -> FloatArray:
     relevant_BK = rows.relevant()
     found_BK = np.cumsum(relevant_BK, axis=1)
     precision_BK = found_BK[:, :cut] / np.arange(1, cut + 1)
-    return _ratio(_row_sums(precision_BK * relevant_BK[:, :cut]), found_BK[:, -1], empty=0.0)
+    return _ratio(row_sums(precision_BK * relevant_BK[:, :cut]), found_BK[:, -1], empty=0.0)
 
 
 @_in_blocks
@@ -131,7 +131,7 @@ def rbp(rows: _Rows, *, p: float, max_grade: int | None = None) -> FloatArray:
     else:
         top = float(checked_max_grade(max_grade))
         gains_BK = np.minimum(rows.shown(rows.relevance_BK), top) / top
-    return _at_most_one(_row_sums(gains_BK, _persistence(checked_p(p), rows.width)))
+    return _at_most_one(row_sums(gains_BK, _persistence(checked_p(p), rows.width)))
 
 
 @_in_blocks
@@ -142,7 +142,7 @@ def err(rows: _Rows, *, max_grade: int, k: int | None = None) -> FloatArray:
     stops_BK = np.exp2(grades_BK - top) - np.exp2(-top)
     reached_BK = np.cumprod(1.0 - stops_BK, axis=1)
     stops_BK[:, 1:] *= reached_BK[:, :-1]
-    return _row_sums(stops_BK / np.arange(1, cut + 1))
+    return row_sums(stops_BK / np.arange(1, cut + 1))
 
 
 @_in_blocks
@@ -190,10 +190,10 @@ def exact_set(rows: _Rows, *, k: int | None = None) -> BoolArray:
 @_in_blocks
 def rank_promotion(rows: _Rows) -> FloatArray:
     """`metrics.rank_promotion`."""
-    total_B1 = _row_sums(rows.relevance_BK)[:, None]
+    total_B1 = row_sums(rows.relevance_BK)[:, None]
     weights_BK = np.divide(rows.relevance_BK, total_B1, out=np.zeros_like(rows.relevance_BK), where=total_B1 > 0)
     moved_BK = np.arange(rows.width) - ranks_unchecked(rows.orders_BK)
-    promoted_B: FloatArray = _row_sums(weights_BK * moved_BK) / rows.sizes_B
+    promoted_B: FloatArray = row_sums(weights_BK * moved_BK) / rows.sizes_B
     return promoted_B
 
 
@@ -228,7 +228,8 @@ def _descending(gains_BK: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=256)
-def _discounts(cut: int) -> FloatArray:
+def discounts(cut: int) -> FloatArray:
+    """1 / log2(i + 1) for the places i = 1..cut; not to be written to."""
     return _fixed([1.0 / math.log2(place + 1) for place in range(1, cut + 1)])
 
 
@@ -243,7 +244,7 @@ def _fixed(weights: list[float]) -> FloatArray:
     return weights_K
 
 
-def _row_sums(values_BK: npt.NDArray[Any], weights_K: npt.ArrayLike = 1.0) -> FloatArray:
+def row_sums(values_BK: npt.NDArray[Any], weights_K: npt.ArrayLike = 1.0) -> FloatArray:
     """Sums along each row, strictly left to right, so that neither batch size nor padding moves the last bit.
 
     Both ways add in the same order; column by column is several times faster for many rows.

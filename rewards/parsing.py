@@ -31,8 +31,7 @@ from rerank_env.rewards.arrays import PAD, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS as FORMATS
 from rerank_env.rewards.formats import Grammar, agreed, grammar, names, numbers, short
-from rerank_env.rewards.rankings import Verdict
-from rerank_env.rewards.slates import MIN_CANDIDATES
+from rerank_env.rewards.rankings import MIN_CANDIDATES, Verdict
 
 MAX_CHARS = 20_000
 """Longer texts are OVERLONG and not looked at; an honest answer has tens of characters, with reasoning thousands."""
@@ -97,10 +96,11 @@ reasoning='Up.')
     """
     whole("max_chars", max_chars, least=1)
     form, named = agreed(text_format, size, ids)
-    verdict, elements, reasoning = read(text, named, form, max_chars)
+    verdict, elements, reasoning = read(text, named, form, max_chars=max_chars)
     if verdict is Verdict.OK:
         return Parsed(tuple([named[element] for element in elements]), verdict, verdict.sentence, reasoning)
-    return Parsed((), verdict, _reason(verdict, text, elements, named, form, max_chars))
+    reason = _reason(verdict, text, elements, named=named, form=form, max_chars=max_chars)
+    return Parsed((), verdict, reason)
 
 
 def parse_batch(
@@ -129,7 +129,7 @@ def parse_batch(
     named_candidates: list[int] = []
     reasonings: list[str] = []
     for text, named in zip(texts, _names_of_rows(sizes_B.tolist(), ids), strict=True):
-        verdict, elements, reasoning = read(text, named, form, max_chars)
+        verdict, elements, reasoning = read(text, named, form, max_chars=max_chars)
         verdicts.append(verdict)
         reasonings.append(reasoning)
         if not verdict:
@@ -142,7 +142,9 @@ def parse_batch(
     return ParsedBatch(rankings_BK, verdicts_B, tuple(reasonings), chars_B)
 
 
-def read(text: str | bytes, named: Mapping[str, int], form: Grammar, max_chars: int) -> tuple[Verdict, list[str], str]:
+def read(
+    text: str | bytes, named: Mapping[str, int], form: Grammar, *, max_chars: int
+) -> tuple[Verdict, list[str], str]:
     """The verdict on a text, the elements its ranking consists of (none where it has no ranking), its reasoning.
 
     `named` says which candidate each element that may be used names.
@@ -237,6 +239,7 @@ def _reason(
     verdict: Verdict,
     text: str | bytes,
     elements: Sequence[str],
+    *,
     named: Mapping[str, int],
     form: Grammar,
     max_chars: int,

@@ -18,9 +18,11 @@ import numpy.typing as npt
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
 from rerank_env.rewards.errors import InputError, RankingError
-from rerank_env.rewards.slates import MIN_CANDIDATES, Slates
 
 Ties = Literal["incoming", "reverse", "random", "refuse"]
+
+MIN_CANDIDATES = 2
+"""A request with fewer candidates has one order only, so nothing about it can be rewarded."""
 
 BLOCK = 2**16
 """Numbers in a block of rows: half a megabyte, which leaves room in a core's cache for what is made of them."""
@@ -244,11 +246,6 @@ def random_rankings(sizes_B: npt.ArrayLike, width: int, rng: np.random.Generator
     columns_K = np.arange(width)
     keys_BK = np.where(columns_K < sizes[:, None], rng.random((len(sizes), width)), 1.0)
     return padded(np.argsort(keys_BK, axis=1, kind="stable"), sizes)
-
-
-def ideal_rankings(slates: Slates) -> IntArray:
-    """The most relevant candidate first, int64 [B, K]; candidates of equal relevance keep their incoming order."""
-    return padded(np.argsort(-slates.relevance_BK, axis=1, kind="stable"), slates.sizes_B)
 
 
 def from_scores(

@@ -42,11 +42,11 @@ CONDITIONS: tuple[type[Condition], ...] = (
     conditions.KeptFirst,
     conditions.NearIdentity,
     conditions.NotIdentity,
-    conditions.Since,
     conditions.TauAtLeast,
     conditions.Valid,
     conditions.WasFirst,
     conditions.Worsened,
+    schedules.Since,
 )
 """The built-in conditions that are not made of others."""
 

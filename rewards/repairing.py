@@ -68,7 +68,7 @@ def repair(text: str | bytes, size: int, *, text_format: str = "list", ids: Sequ
     Appended 2 candidates that were not named, in incoming order.
     """
     form, named = agreed(text_format, size, ids)
-    verdict, elements, _ = read(text, named, form, MAX_CHARS)
+    verdict, elements, _ = read(text, named, form, max_chars=MAX_CHARS)
     changes = []
     if verdict in (Verdict.MALFORMED, Verdict.TRUNCATED, Verdict.OVERLONG):
         elements = _mentions(text, named, with_ids=ids is not None)

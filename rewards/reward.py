@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rerank_env.rewards.answers import Answers, Failure, answers_of
+from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import BoolArray, FloatArray
 from rerank_env.rewards.context import NOTHING, Context, check_met
 from rerank_env.rewards.errors import InputError
@@ -120,8 +121,8 @@ class Condition(Expression, ABC):
 class Reward(Expression, ABC):
     """What answers are worth; combine with `+`, `-`, `*`, `when`, `gate`, `clip` and `over_incoming`.
 
-    To write one, make a frozen dataclass with a `name`, `bounds` and `evaluate`; or give a plain function to
-    `FunctionReward`.
+    To write one, make a frozen dataclass with a `name`, `bounds` and `evaluate`; derive from `Leaf` where the range is
+    fixed, or give a plain function to `FunctionReward`.
     """
 
     @abstractmethod
@@ -264,3 +265,26 @@ class Reward(Expression, ABC):
         from rerank_env.rewards.shaping import OverIncoming
 
         return OverIncoming(self, scale)
+
+
+class Leaf(Reward):
+    """A reward that is not made of others: a frozen dataclass with a field `invalid: float` and a fixed range.
+
+    Where it has a cut-off, the field is called `k`: a whole number of at least 1, or None for the whole list.
+    """
+
+    valid_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """The least and the most that valid answers score."""
+    identity_at_most: ClassVar[float | None] = None
+    """The most that the incoming order may earn, None for the end of the range."""
+
+    def __post_init__(self) -> None:
+        """Check the invalid score and, where there is one, the cut-off."""
+        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
+        k = getattr(self, "k", None)
+        if k is not None:
+            object.__setattr__(self, "k", whole("k", k, least=1))
+
+    def bounds(self) -> Bounds:
+        """The fixed range, and the declared score of an invalid answer."""
+        return Bounds(*self.valid_range, self.invalid, self.identity_at_most)

@@ -1,7 +1,10 @@
-"""Schedules: numbers that follow the training step, to weight a reward with. May import numpy only.
+"""Schedules: numbers that follow the training step, to weight a reward with, and the step as a condition.
 
-0.2 * ValidFormat() * Linear(1, 0, steps=500)     # the format bonus fades out
-gain().when(Since(100))                           # nothing but the rest of the sum is paid in the first 100 updates
+    0.2 * ValidFormat() * Linear(1, 0, steps=500)     # the format bonus fades out
+    gain().gate(Since(100), otherwise=-1.1)           # the first 100 updates are paid by the rest of the sum
+
+`gain().when(Since(100))` would pay every invalid answer 0, from then on more than a valid one that is worse than the
+incoming order. May import numpy only.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import numpy as np
 
 from rerank_env.rewards.answers import Answers
 from rerank_env.rewards.arguments import finite, whole
-from rerank_env.rewards.arrays import FloatArray
+from rerank_env.rewards.arrays import BoolArray, FloatArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.reward import Bounds, Reward
+from rerank_env.rewards.reward import Bounds, Condition, Reward
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,3 +54,22 @@ class Linear(Reward):
         assert step is not None, "the need was checked"
         done = min(max(step - self.begin, 0) / self.steps, 1.0)
         return np.full(len(answers.slates), (1.0 - done) * self.start + done * self.end)
+
+
+@dataclass(frozen=True, repr=False)
+class Since(Condition):
+    """At least `step` updates of the policy have been done: a schedule that switches."""
+
+    step: int
+    name = "since"
+    own_needs = frozenset({"step"})
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        object.__setattr__(self, "step", whole("step", self.step, least=0))
+
+    def evaluate(self, answers: Answers) -> BoolArray:
+        """Everywhere or nowhere."""
+        step = answers.context.step
+        assert step is not None, "the need was checked"
+        return np.full(len(answers.slates), step >= self.step)

@@ -1,7 +1,7 @@
 """Completions in, scores out: the one path on which text reaches a reward, whoever trains on it.
 
-The environment, every adapter to a trainer and a user's own loop score text with a `Scorer`, so that they report the
-same number for the same completion. May import numpy only.
+The environment, every adapter to a trainer and a user's own loop read and score text with a `Scorer`, so that they
+report the same number for the same completion. May import numpy only.
 """
 
 from __future__ import annotations
@@ -15,21 +15,35 @@ import numpy.typing as npt
 from rerank_env.rewards.answers import Failure
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray, VerdictArray
-from rerank_env.rewards.context import Context, check_met
+from rerank_env.rewards.context import HINTS, NOTHING, Context, check_met
 from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.names import parse_reward
-from rerank_env.rewards.parsing import FORMATS, MAX_CHARS, parse_batch
+from rerank_env.rewards.parsing import MAX_CHARS, parse_batch
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.slates import Slates
 
 
 @dataclass(frozen=True, eq=False)
+class ReadAnswers:
+    """What a batch of answers was read as, one a slate, before any reward looks at it.
+
+    `rankings_BK` 0-based, best first, -1 where padded or invalid; `verdicts_B` the verdict codes; `context` what else
+    is known of the answers.
+    """
+
+    rankings_BK: IntArray
+    verdicts_B: VerdictArray
+    context: Context = NOTHING
+
+
+@dataclass(frozen=True, eq=False)
 class Scored:
     """What a batch of completions earned, and what they were read as.
 
-    `total_B`, `parts` and `failures` as in `Score`; `rankings_BK` 0-based, best first, -1 where padded or invalid;
-    `verdicts_B` the verdict codes; `reasonings` the text before each answer.
+    `total_B`, `parts` and `failures` as in `Score`; `rankings_BK` and `verdicts_B` as in `ReadAnswers`; `reasonings`
+    the text before each answer.
     """
 
     total_B: FloatArray
@@ -53,7 +67,7 @@ class Scored:
         return failed_B
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Scorer:
     """Reads completions in `text_format`, strictly, and scores them with `reward`, given as such or by its text.
 
@@ -66,15 +80,14 @@ class Scorer:
     [0.37, 0.0, -1.1]
     """
 
-    reward: Reward | str
-    text_format: str = "list"
-    max_chars: int = MAX_CHARS
+    reward: Reward
+    text_format: str
+    max_chars: int
 
-    def __post_init__(self) -> None:
-        """Read the reward, check the rest."""
-        object.__setattr__(self, "reward", parse_reward(self.reward))
-        one_of("text format", self.text_format, FORMATS)
-        object.__setattr__(self, "max_chars", whole("max_chars", self.max_chars, least=1))
+    def __init__(self, reward: Reward | str, text_format: str = "list", *, max_chars: int = MAX_CHARS) -> None:
+        object.__setattr__(self, "reward", parse_reward(reward))
+        object.__setattr__(self, "text_format", one_of("text format", text_format, FORMATS))
+        object.__setattr__(self, "max_chars", whole("max_chars", max_chars, least=1))
 
     def __call__(
         self,
@@ -86,11 +99,25 @@ class Scorer:
         groups_B: npt.ArrayLike | None = None,
         tokens_B: npt.ArrayLike | None = None,
     ) -> Scored:
-        """Score one completion a slate.
+        """Read and score one completion a slate; the arguments, and what is raised, are those of `read` and `score`."""
+        read = self.read(completions, slates, ids=ids, step=step, groups_B=groups_B, tokens_B=tokens_B)
+        return self.score(read, slates)
+
+    def read(
+        self,
+        completions: Sequence[object],
+        slates: Slates,
+        *,
+        ids: Sequence[Sequence[str]] | None = None,
+        step: int | None = None,
+        groups_B: npt.ArrayLike | None = None,
+        tokens_B: npt.ArrayLike | None = None,
+    ) -> ReadAnswers:
+        """What the completions say, one a slate.
 
         `ids`: per request, the candidates' identifiers, where answers name those instead of numbers. `step`,
         `groups_B`, `tokens_B` (lengths in tokens): for rewards that need them. Raises `InputError` where the numbers
-        of completions and slates differ, or the reward needs what is not given.
+        of completions and slates differ.
         """
         if isinstance(completions, str | bytes) or len(completions) != len(slates):
             given = "one text" if isinstance(completions, str | bytes) else f"{len(completions)} completions"
@@ -101,25 +128,28 @@ class Scorer:
         )
         lengths = {"chars": parsed.chars_B} | ({} if tokens_B is None else {"tokens": tokens_B})
         context = Context(step=step, groups_B=groups_B, reasonings=parsed.reasonings, lengths=lengths)  # type: ignore[arg-type]
-        reward = self._reward
-        score = reward.score(parsed.rankings_BK, slates, verdicts_B=parsed.verdicts_B, context=context)
-        return Scored(
-            score.total_B, score.parts, score.failures, parsed.rankings_BK, parsed.verdicts_B, parsed.reasonings
-        )
+        return ReadAnswers(parsed.rankings_BK, parsed.verdicts_B, context)
+
+    def score(self, read: ReadAnswers, slates: Slates) -> Scored:
+        """What answers to `slates` earn, however they were read.
+
+        Raises `InputError` where the reward needs what is not known of them.
+        """
+        score = self.reward.score(read.rankings_BK, slates, verdicts_B=read.verdicts_B, context=read.context)
+        reasonings = read.context.reasonings or ("",) * len(slates)
+        return Scored(score.total_B, score.parts, score.failures, read.rankings_BK, read.verdicts_B, reasonings)
 
     @property
     def needs(self) -> frozenset[str]:
         """What the reward needs besides rankings and relevance."""
-        return self._reward.needs
+        return self.reward.needs
 
-    @property
-    def _reward(self) -> Reward:
-        assert isinstance(self.reward, Reward), "read at construction"
-        return self.reward
+    def check_needs(self, *provided: str, where: str, remedies: Mapping[str, str] = HINTS) -> None:
+        """Raise `InputError` now if the reward needs more than a completion and `provided` give, `where` it is used.
 
-    def check_needs(self, *provided: str, where: str) -> None:
-        """Raise `InputError` now if the reward needs more than a completion and `provided` give, `where` it is used."""
-        check_met(self.needs, frozenset({"chars", "reasonings", *provided}), f"in {where}, {self.reward}")
+        `remedies` say what can be done there about each need.
+        """
+        check_met(self.needs, frozenset({"chars", "reasonings", *provided}), f"in {where}, {self.reward}", remedies)
 
 
 def as_text(completion: object) -> str | bytes:

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
-from rerank_env.rewards.errors import SlateError
-
-MIN_CANDIDATES = 2
-"""A request with fewer candidates has one order only, so nothing about it can be rewarded."""
+from rerank_env.rewards.errors import RankingError, SlateError
+from rerank_env.rewards.rankings import MIN_CANDIDATES, completed, legal, padded, verdicts_unchecked
 
 MAX_RELEVANCE = 1e100
 """Sums of this over any list that fits in memory stay finite, which is what keeps NaN out of every metric."""
@@ -146,14 +145,13 @@ class Slates:
                 f"canonical numbers have shape {canonical_BK.shape} and dtype {canonical_BK.dtype}; give one whole "
                 f"number a candidate, shape {self.relevance_BK.shape}"
             )
-        columns_BK = np.where(self.mask_BK, np.arange(self.width), self.width)
-        ordered_BK = np.sort(np.where(self.mask_BK, canonical_BK, self.width), axis=1)
-        for row in np.flatnonzero((ordered_BK != columns_BK).any(axis=1))[:1].tolist():
+        canonical_BK = canonical_BK.astype(np.int64, copy=False)
+        for row in np.flatnonzero(verdicts_unchecked(canonical_BK, self.sizes_B))[:1].tolist():
             raise SlateError(
                 f"canonical numbers of request {row} are {canonical_BK[row].tolist()}; name each of its "
                 f"{int(self.sizes_B[row])} candidates once"
             )
-        object.__setattr__(self, "canonical_BK", canonical_BK.astype(np.int64, copy=False))
+        object.__setattr__(self, "canonical_BK", canonical_BK)
 
     @classmethod
     def of(
@@ -211,6 +209,12 @@ class Slates:
         given = {"clicks": self.clicks_BK, "predictions": self.predictions_BK}
         return frozenset(need for need, values in given.items() if values is not None)
 
+    @property
+    def by_candidate(self) -> dict[str, npt.NDArray[Any]]:
+        """All that is known of each candidate: the fields [B, K] that are not None, by name."""
+        known = {field.name: getattr(self, field.name) for field in fields(self) if field.name.endswith("_BK")}
+        return {name: values_BK for name, values_BK in known.items() if values_BK is not None}
+
     def take(self, rows_B: npt.ArrayLike) -> Slates:
         """The slates at `rows_B` (integers or booleans), in that order; rows may repeat.
 
@@ -221,18 +225,49 @@ class Slates:
             rows = rows.astype(np.int64)
         if rows.ndim != 1:
             raise SlateError(f"rows have shape {rows.shape}; expected a flat array of row numbers")
-        taken = object.__new__(Slates)
         try:
-            for field in fields(self):
-                values = getattr(self, field.name)
-                taken.__dict__[field.name] = None if values is None else values[rows]
+            return self._but({name: values[rows] for name, values in self.by_candidate.items()}, self.sizes_B[rows])
         except IndexError as cause:
             raise SlateError(f"cannot take rows from {len(self)} slates: {cause}") from cause
-        return taken
+
+    def reordered(self, orders_BK: npt.ArrayLike) -> Slates:
+        """The same requests with their candidates listed in the orders `orders_BK`, rankings padded with -1.
+
+        All that is known of a candidate moves along, its canonical number too; nothing is checked again. Raises
+        `RankingError` for a wrong shape, and naming the first row that is no ranking.
+
+        >>> Slates.of([[0, 2, 1]]).reordered([[1, 2, 0]]).relevance_BK
+        array([[2., 1., 0.]])
+        """
+        orders = completed(*legal(orders_BK, self.sizes_B))
+        if orders.shape != self.relevance_BK.shape:
+            raise RankingError(
+                f"the orders have shape {orders.shape}, expected {self.relevance_BK.shape}; pad their rows"
+            )
+        moved = {name: np.take_along_axis(values, orders, axis=1) for name, values in self.by_candidate.items()}
+        return self._but(moved, self.sizes_B)
 
     def repeat(self, n: int) -> Slates:
         """Each slate n times in a row (b0 b0 b1 b1): the layout of a group of n answers to each request."""
         return self.take(np.repeat(np.arange(len(self)), whole("n", n, least=0)))
+
+    def _but(self, by_candidate: dict[str, npt.NDArray[Any]], sizes_B: IntArray) -> Slates:
+        """Slates with the same fields None, the others as given, unchecked."""
+        made = object.__new__(Slates)
+        made.__dict__.update(dict.fromkeys(field.name for field in fields(self)), **by_candidate, sizes_B=sizes_B)
+        return made
+
+
+def ideal_rankings(slates: Slates) -> IntArray:
+    """The most relevant candidate first, int64 [B, K]; candidates of equal relevance keep their incoming order."""
+    return padded(np.argsort(-slates.relevance_BK, axis=1, kind="stable"), slates.sizes_B)
+
+
+def canonical_orders(orders_BK: IntArray, slates: Slates) -> IntArray:
+    """Candidates 0..K-1 in any order, padding in place, under the numbers of the unshuffled requests, int64 [B, K]."""
+    if slates.canonical_BK is None:
+        return orders_BK
+    return np.take_along_axis(completed(slates.canonical_BK, slates.sizes_B), orders_BK, axis=1)
 
 
 def _padded(name: str, rows: Iterable[Sequence[float]]) -> tuple[FloatArray, IntArray]:

@@ -29,7 +29,7 @@ try:
     from hypothesis.strategies import SearchStrategy
 except ImportError as cause:
     raise MissingExtraError(
-        "rerank_env.rewards.testing needs hypothesis; run `pip install 'rerank-env[dev]'` or `pip install hypothesis`"
+        "rerank_env.rewards.testing needs hypothesis; run `pip install 'rerank-env[testing]'`"
     ) from cause
 
 from rerank_env.rewards.algebra import Constant

@@ -13,10 +13,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.reward import Bounds, Reward
+from rerank_env.rewards.reward import Leaf
 
 Unit = Literal["chars", "tokens"]
 
@@ -24,15 +24,7 @@ _CITATION = re.compile(r"\[([^\[\]]{0,40})\]")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
-class _Textual(Reward):
-    """A reward with an `invalid` field."""
-
-    def __post_init__(self) -> None:
-        """Check the invalid score."""
-        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-
-
-class _Measured(_Textual):
+class _Measured(Leaf):
     """A reward of the length of the answer in `unit`."""
 
     unit: Unit
@@ -60,10 +52,6 @@ class Length(_Measured):
         object.__setattr__(self, "most", whole("most", self.most, least=self.least))
         super().__post_init__()
 
-    def bounds(self) -> Bounds:
-        """0 or 1."""
-        return Bounds(0.0, 1.0, self.invalid)
-
     def evaluate(self, answers: Answers) -> FloatArray:
         """Whether the length is within the limits."""
         lengths_B = answers.context.lengths[self.unit]
@@ -83,6 +71,7 @@ class Overlong(_Measured):
     unit: Unit = "tokens"
     invalid: float = -1.0
     name = "overlong"
+    valid_range = (-1.0, 0.0)
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -92,10 +81,6 @@ class Overlong(_Measured):
             raise InputError(f"the buffer of {self.buffer} is longer than the limit of {self.limit}; shorten it")
         super().__post_init__()
 
-    def bounds(self) -> Bounds:
-        """From the full punishment to none."""
-        return Bounds(-1.0, 0.0, self.invalid)
-
     def evaluate(self, answers: Answers) -> FloatArray:
         """How far each length is into the buffer."""
         over_B = answers.context.lengths[self.unit] - (self.limit - self.buffer)
@@ -103,7 +88,7 @@ class Overlong(_Measured):
 
 
 @dataclass(frozen=True, repr=False)
-class Cites(_Textual):
+class Cites(Leaf):
     """The reasoning cites candidates by number, as in "[3] fits the history": min(distinct cited, least) / least. Ours.
 
     Only real candidates count, and one citation of another number, `[0]`, `[11]` of ten, `[03]`, makes it 0. A bracket
@@ -120,10 +105,6 @@ class Cites(_Textual):
         """Check the number."""
         object.__setattr__(self, "least", whole("least", self.least, least=1))
         super().__post_init__()
-
-    def bounds(self) -> Bounds:
-        """From no citation to enough."""
-        return Bounds(0.0, 1.0, self.invalid)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """Distinct real candidates cited, as a share of `least`."""

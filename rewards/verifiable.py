@@ -7,40 +7,18 @@ can be overridden. May import numpy only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from rerank_env.rewards import kernels
 from rerank_env.rewards.answers import Answers
-from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import FloatArray
-from rerank_env.rewards.reward import Bounds, Reward
-
-
-class _Leaf(Reward):
-    """A reward with a declared range and an `invalid` field."""
-
-    unit_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    unit_identity: ClassVar[float | None] = None
-    """The most that the incoming order may earn, None for the end of the range."""
-
-    def __post_init__(self) -> None:
-        """Check the invalid score and, where there is one, the cut-off and the top grade."""
-        object.__setattr__(self, "invalid", finite("invalid", self.invalid))
-        k, max_grade = getattr(self, "k", None), getattr(self, "max_grade", None)
-        if k is not None:
-            object.__setattr__(self, "k", whole("k", k, least=1))
-        if max_grade is not None:
-            object.__setattr__(self, "max_grade", kernels.checked_max_grade(max_grade))
-
-    def bounds(self) -> Bounds:
-        """The range of the metric, and the declared score of an invalid answer."""
-        return Bounds(*self.unit_range, self.invalid, self.unit_identity)
+from rerank_env.rewards.reward import Leaf
 
 
 @dataclass(frozen=True, repr=False)
-class RankPromotion(_Leaf):
+class RankPromotion(Leaf):
     """R_rank of GR2: (r_pre - r_out) / K for one relevant candidate, the relevance-weighted mean for more.
 
     Over valid answers it stays within (-1, 1): at most (K - 1) / K either way. Invalid: -1, below every valid answer.
@@ -48,8 +26,8 @@ class RankPromotion(_Leaf):
 
     invalid: float = -1.0
     name = "rank_promotion"
-    unit_range = (-1.0, 1.0)
-    unit_identity = 0.0
+    valid_range = (-1.0, 1.0)
+    identity_at_most = 0.0
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """`metrics.rank_promotion`."""
@@ -57,7 +35,7 @@ class RankPromotion(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Ndcg(_Leaf):
+class Ndcg(Leaf):
     """NDCG at `k` (None: the whole list) with "linear" or "exp2" gains; nothing relevant: 0."""
 
     k: int | None = None
@@ -76,7 +54,7 @@ class Ndcg(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Recall(_Leaf):
+class Recall(Leaf):
     """Share of the relevant candidates found among the first `k`; nothing relevant: 0."""
 
     k: int
@@ -89,7 +67,7 @@ class Recall(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Hit(_Leaf):
+class Hit(Leaf):
     """1 if one of the first `k` candidates is relevant, else 0."""
 
     k: int
@@ -102,7 +80,7 @@ class Hit(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Mrr(_Leaf):
+class Mrr(Leaf):
     """1 / place of the first relevant candidate; nothing relevant: 0."""
 
     invalid: float = 0.0
@@ -114,7 +92,7 @@ class Mrr(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Ap(_Leaf):
+class Ap(Leaf):
     """Average precision at `k` (None: the whole list) over all relevant candidates; nothing relevant: 0."""
 
     k: int | None = None
@@ -127,7 +105,7 @@ class Ap(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Rbp(_Leaf):
+class Rbp(Leaf):
     """Rank-biased precision with persistence `p`; gains 0 or 1, or graded up to `max_grade`; nothing relevant: 0."""
 
     p: float
@@ -136,8 +114,10 @@ class Rbp(_Leaf):
     name = "rbp"
 
     def __post_init__(self) -> None:
-        """Check the persistence too."""
+        """Check the persistence and the top grade too."""
         object.__setattr__(self, "p", kernels.checked_p(self.p))
+        if self.max_grade is not None:
+            object.__setattr__(self, "max_grade", kernels.checked_max_grade(self.max_grade))
         super().__post_init__()
 
     def evaluate(self, answers: Answers) -> FloatArray:
@@ -146,7 +126,7 @@ class Rbp(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Err(_Leaf):
+class Err(Leaf):
     """Expected reciprocal rank at `k` (None: the whole list) on a scale up to `max_grade`; nothing relevant: 0."""
 
     max_grade: int
@@ -155,8 +135,8 @@ class Err(_Leaf):
     name = "err"
 
     def __post_init__(self) -> None:
-        """Check the top grade even where it is None."""
-        kernels.checked_max_grade(self.max_grade)
+        """Check the top grade too."""
+        object.__setattr__(self, "max_grade", kernels.checked_max_grade(self.max_grade))
         super().__post_init__()
 
     def evaluate(self, answers: Answers) -> FloatArray:
@@ -165,7 +145,7 @@ class Err(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class Auc(_Leaf):
+class Auc(Leaf):
     """Share of (relevant, not relevant) pairs in the right order, R_AUC of GR2 Technical Report; no pair: 1."""
 
     invalid: float = 0.0
@@ -177,7 +157,7 @@ class Auc(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class PairwiseAccuracy(_Leaf):
+class PairwiseAccuracy(Leaf):
     """Share of the pairs of different relevance in the right order; no such pair: 1."""
 
     invalid: float = 0.0
@@ -189,7 +169,7 @@ class PairwiseAccuracy(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class ExactSet(_Leaf):
+class ExactSet(Leaf):
     """1 if the first `k` (None: as many as are relevant) are exactly the best, in any order; nothing relevant: 0."""
 
     k: int | None = None
@@ -202,12 +182,12 @@ class ExactSet(_Leaf):
 
 
 @dataclass(frozen=True, repr=False)
-class ValidFormat(_Leaf):
+class ValidFormat(Leaf):
     """R_fmt of GR2: 1 for a valid answer, 0 for an invalid one. On its own it pays for echoing the order."""
 
     invalid: float = 0.0
     name = "valid_format"
-    unit_range = (1.0, 1.0)
+    valid_range = (1.0, 1.0)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """1 for each."""

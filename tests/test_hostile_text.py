@@ -1,17 +1,11 @@
 """The run of hostile completions that is measured a million times, here for some thousands."""
 
-import importlib
-import sys
-from pathlib import Path
-
+import hostile_text
 import numpy as np
 
 from rerank_env.rewards import parse_batch
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.repairing import repair
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-hostile_text = importlib.import_module("hostile_text")
 
 
 def test_no_hostile_completion_crashes_is_misread_or_is_paid():

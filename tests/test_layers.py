@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "trl", "transformers", "ray", "typer", "rich", "jinja2", "matplotlib", "hypothesis")
+HEAVY = (
+    *("torch", "trl", "transformers", "ray", "typer", "rich", "jinja2", "matplotlib", "hypothesis", "pandas"),
+    *("scipy.stats", "cloudpickle"),
+)
 ROOT = Path(__file__).parent.parent
 
 

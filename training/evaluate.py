@@ -2,11 +2,11 @@
 
 May import numpy, `rerank_env` and the torch-free part of `rerank_env.agents`. Departs from the tables of GR2
 (2602.07774), which print means only: every mean and every paired difference comes with a percentile bootstrap over
-users (`bootstrap.py`), and beside the metrics stand the signs of a policy that copies its input: how often the answer
-equals the incoming order, Kendall's tau to it, and the SHUFFLED-INPUT TEST. There the candidates of every request are
-put into a seeded random order first; whoever reads the items answers as before (`agreement` near 1, `drop` near 0),
-whoever goes by position falls to the random row (not who sorts by the scores,
-which travel with the candidates: see `hidden.py`). Run it with `rerank eval`. Suffixes: `_B` requests, `_K` candidates.
+users (`rewards.bootstrap`), and beside the metrics stand the signs of a policy that copies its input: how often the
+answer equals the incoming order, Kendall's tau to it, and the SHUFFLED-INPUT TEST. There the candidates of every
+request are put into a seeded random order first; whoever reads the items answers as before (`agreement` near 1, `drop`
+near 0), whoever goes by position falls to the random row (not who sorts by the scores, which travel with the
+candidates: see `hidden.py`). Run it with `rerank eval`. Suffixes: `_B` requests, `_K` candidates.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward, rankings
 from rerank_env.rewards.answers import checked_rankings
 from rerank_env.rewards.arrays import FloatArray, IntArray
+from rerank_env.rewards.bootstrap import ClusterBootstrap, Interval, cluster_bootstrap, known
 from rerank_env.rewards.copies import copying
+from rerank_env.rewards.counterfactual import ShuffledGroups, shuffled_groups
 from rerank_env.rewards.errors import InputError, RankingError
-from rerank_env.training.bootstrap import ClusterBootstrap, Interval, cluster_bootstrap
 
 METRICS = ("recall@1", "recall@3", "recall@5", "ndcg@3", "ndcg@5", "ndcg@10", "mrr", "auc")
 """What is reported unless other metrics are named; each is a reward of this library, so an invalid answer scores 0."""
@@ -94,10 +95,10 @@ class Evaluation:
             name: {
                 "seeds": row.seeds,
                 "validity": row.validity,
-                "identity_rate": _json(row.identity_rate),
-                "near_identity_rate": _json(row.near_identity_rate),
-                "kendall_tau": _json(row.kendall_tau),
-                "agreement": _json(row.agreement),
+                "identity_rate": known(row.identity_rate),
+                "near_identity_rate": known(row.near_identity_rate),
+                "kendall_tau": known(row.kendall_tau),
+                "agreement": known(row.agreement),
                 **{view: {m: of(name, m).to_dict() for m in self.metrics} for view, of in views.items()},
             }
             for name, row in self.rows.items()
@@ -146,16 +147,15 @@ def evaluate(
     if not metrics or len(set(metrics)) < len(metrics):
         raise InputError(f"metrics are {list(metrics)}; name at least one, and each once")
     rewards = {metric: parse_reward(metric) for metric in metrics}
-    width = requests.candidates_BK.shape[1]
-    order_BK = rankings.random_rankings(requests.sizes_B, width, np.random.default_rng([seed, _number("shuffle")]))
-    shuffled_requests = requests.reordered(order_BK)
+    shuffled = shuffled_groups(requests.slates, 1, np.random.default_rng([seed, _number("shuffle")]))
+    shuffled_requests = requests.reordered(shuffled.slates.canonical_BK)  # type: ignore[arg-type]
     rows: dict[str, Row] = {}
     for name, given in {**baselines, **policies}.items():
         seeds = list(given) if isinstance(given, Sequence) else [given]
         if not seeds:
             raise InputError(f"policy {name!r} has no seeds; give at least one")
         rng = np.random.default_rng([seed, _number(name)])
-        single = [_answered(name, p, requests, shuffled_requests, order_BK, rewards, rng) for p in seeds]
+        single = [_answered(name, p, requests, shuffled_requests, shuffled, rewards, rng) for p in seeds]
         rows[name] = _averaged(single)
     values_BC = np.stack([v for row in rows.values() for part in (row.values, row.shuffled) for v in part.values()], 1)
     rng = np.random.default_rng([seed, _number("bootstrap")])
@@ -169,7 +169,7 @@ def _answered(
     policy: Policy,
     requests: Requests,
     shuffled_requests: Requests,
-    order_BK: IntArray,
+    shuffled: ShuffledGroups,
     rewards: Mapping[str, Reward],
     rng: np.random.Generator,
 ) -> Row:
@@ -178,9 +178,10 @@ def _answered(
     sizes_B = requests.sizes_B
     valid_B = rankings.verdicts(answers_BK, sizes_B) == rankings.Verdict.OK
     both_B = valid_B & (rankings.verdicts(shuffled_BK, sizes_B) == rankings.Verdict.OK)
-    mapped_BK = _composed(order_BK[both_B], shuffled_BK[both_B], sizes_B[both_B])
     ranks_BK = rankings.invert(answers_BK[both_B], sizes_B[both_B])
-    agreement_B = rankings.kendall_tau(_composed(ranks_BK, mapped_BK, sizes_B[both_B]), sizes_B[both_B])
+    there_BK = rankings.completed(shuffled.to_canonical(shuffled_BK)[both_B], sizes_B[both_B])
+    between_BK = rankings.padded(np.take_along_axis(ranks_BK, there_BK, axis=1), sizes_B[both_B])
+    agreement_B = rankings.kendall_tau(between_BK, sizes_B[both_B])
     return Row(
         seeds=1,
         values={m: r.score(answers_BK, requests.slates).total_B for m, r in rewards.items()},
@@ -198,12 +199,6 @@ def ranked(name: str, policy: Policy, requests: Requests, rng: np.random.Generat
         return checked_rankings(answers_BK, requests.slates)
     except RankingError as error:
         raise InputError(f"policy {name!r} gave no rankings: {error}") from error
-
-
-def _composed(outer_BK: IntArray, inner_BK: IntArray, sizes_B: IntArray) -> IntArray:
-    """outer[inner[i]] row by row: what stands at place i of `inner`, renamed by `outer`; tails -1."""
-    renamed_BK = np.take_along_axis(outer_BK, rankings.completed(inner_BK, sizes_B), axis=1)
-    return rankings.padded(renamed_BK, sizes_B)
 
 
 def _averaged(single: Sequence[Row]) -> Row:
@@ -225,10 +220,6 @@ def _averaged(single: Sequence[Row]) -> Row:
 def _mean(values: npt.ArrayLike) -> float:
     array = np.asarray(values, dtype=np.float64)
     return float(array.mean()) if array.size else float("nan")
-
-
-def _json(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def _number(name: str) -> int:

@@ -9,16 +9,15 @@ the order that was shown. Ours. Run it with `rerank bias`.
 
 The scores of the earlier stage move with their candidates, so a policy that sorts by them has no position bias and may
 still copy. Every number is a ratio of sums over valid answers, or over pairs of valid answers to one request, so that
-requests of any size weigh alike; its interval is a percentile bootstrap over users (`bootstrap.py`). A policy that
+requests of any size weigh alike; its interval is a percentile bootstrap over users (`rewards.bootstrap`). A policy that
 samples differs from itself without any bias: read its numbers beside those of `Random`. Suffixes: `_B` requests,
 `_S` shuffles, `_K` candidates, slots or places, `_C` columns.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,12 +28,14 @@ from rerank_env.rewards import parse_reward
 from rerank_env.rewards.answers import answers_of
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
+from rerank_env.rewards.bootstrap import Interval, cluster_bootstrap, known
 from rerank_env.rewards.context import Context
 from rerank_env.rewards.copies import Copying, copying
-from rerank_env.rewards.counterfactual import ShuffledGroups, canonical_orders, shuffled_groups
+from rerank_env.rewards.counterfactual import ShuffledGroups, shuffled_groups
 from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.groups import Consistency
 from rerank_env.rewards.rankings import ranks_unchecked
-from rerank_env.training.bootstrap import ClusterBootstrap, Interval, cluster_bootstrap
+from rerank_env.rewards.slates import canonical_orders
 from rerank_env.training.evaluate import ranked
 
 RESAMPLES = 2000
@@ -54,6 +55,10 @@ class Slot:
     lift: Interval
     mean_place: Interval
     chance_place: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return vars(self) | {"lift": self.lift.to_dict(), "mean_place": self.mean_place.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -84,18 +89,26 @@ class PositionBias:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: nan is None."""
-        plain: dict[str, Any] = _plain(asdict(self) | {"copying": self.copying._asdict()})
-        return plain
+        intervals = {name: value.to_dict() for name, value in vars(self).items() if isinstance(value, Interval)}
+        return (
+            vars(self)
+            | intervals
+            | {
+                "copying": {name: known(value) for name, value in self.copying._asdict().items()},
+                "chance_place_variance": known(self.chance_place_variance),
+                "slots": [slot.to_dict() for slot in self.slots],
+            }
+        )
 
     def __str__(self) -> str:
         """Two tables of fixed-width columns: the numbers of the policy, and of each slot."""
         near = self.copying
         rows = {
-            "Kendall tau of two answers": _shown(self.kendall_tau),
-            "flip rate": _shown(self.flip_rate),
-            "variance of a place": f"{_shown(self.place_variance)}, {self.chance_place_variance:.4f} by chance",
-            self.metric: _shown(self.metric_mean),
-            f"variance of {self.metric}": _shown(self.metric_variance),
+            "Kendall tau of two answers": self.kendall_tau,
+            "flip rate": self.flip_rate,
+            "variance of a place": f"{self.place_variance}, {self.chance_place_variance:.4f} by chance",
+            self.metric: self.metric_mean,
+            f"variance of {self.metric}": self.metric_variance,
             "equal to the order shown": f"{near.identity_rate:.1%}, near it {near.near_identity_rate:.1%}",
         }
         return "\n".join(
@@ -105,7 +118,7 @@ class PositionBias:
                 *(f"{name:<28} {value}" for name, value in rows.items()),
                 f"{'slot':<5} {'answered first, over chance':<30} {'place given':<30} {'by chance':>9}",
                 *(
-                    f"{slot.slot:<5} {_shown(slot.lift):<30} {_shown(slot.mean_place):<30} {slot.chance_place:>9.4f}"
+                    f"{slot.slot:<5} {slot.lift!s:<30} {slot.mean_place!s:<30} {slot.chance_place:>9.4f}"
                     for slot in self.slots
                 ),
             ]
@@ -141,7 +154,13 @@ def position_bias(
     metric_B = reward(rankings_BK, groups.slates, context=Context(groups_B=groups.groups_B))
     columns = _columns(rankings_BK, groups, metric_B, shuffles)
     table_BC = np.concatenate(list(columns.values()), axis=1)
-    ratios = _Ratios(columns, cluster_bootstrap(table_BC, requests.users_B, resamples=resamples, rng=bootstrap_rng))
+    bootstrap = cluster_bootstrap(table_BC, requests.users_B, resamples=resamples, rng=bootstrap_rng)
+    starts = np.cumsum([0] + [values.shape[1] for values in columns.values()])[:-1]
+    first = dict(zip(columns, starts.tolist(), strict=True))
+
+    def ratio(part: str, of: str, slot: int = 0) -> Interval:
+        return bootstrap.ratio(first[part] + slot, first[of] + slot)
+
     answers_K = columns["has_slot"].sum(axis=0)
     return PositionBias(
         data=requests.name,
@@ -152,19 +171,19 @@ def position_bias(
         metric=metric,
         validity=float(columns["valid"].sum() / len(rankings_BK)),
         copying=copying(rankings_BK, groups.slates),
-        kendall_tau=ratios.interval("tau", "pairs"),
-        flip_rate=ratios.interval("flips", "pairs"),
-        place_variance=ratios.interval("place_variance", "pairs"),
-        chance_place_variance=ratios.interval("chance_place_variance", "pairs").value,
-        metric_mean=ratios.interval("metric", "valid"),
-        metric_variance=ratios.interval("metric_variance", "pairs"),
+        kendall_tau=ratio("tau", "pairs"),
+        flip_rate=ratio("flips", "pairs"),
+        place_variance=ratio("place_variance", "pairs"),
+        chance_place_variance=ratio("chance_place_variance", "pairs").value,
+        metric_mean=ratio("metric", "valid"),
+        metric_variance=ratio("metric_variance", "pairs"),
         slots=tuple(
             Slot(
                 slot=slot + 1,
                 answers=int(answers_K[slot]),
-                lift=ratios.interval("first", "has_slot", slot),
-                mean_place=ratios.interval("place", "has_slot", slot),
-                chance_place=ratios.interval("chance_place", "has_slot", slot).value,
+                lift=ratio("first", "has_slot", slot),
+                mean_place=ratio("place", "has_slot", slot),
+                chance_place=ratio("chance_place", "has_slot", slot).value,
             )
             for slot in np.flatnonzero(answers_K).tolist()
         ),
@@ -186,7 +205,10 @@ def _columns(
     has_slot_BK = valid_B1 * (slots_K < sizes_B1)
     places_BSK = ranks_unchecked(answers.orders_BK).reshape(shape) + 1
     canonical_BSK = ranks_unchecked(canonical_orders(answers.orders_BK, groups.slates)).reshape(shape)
-    flipped_B1 = _discordant(canonical_BSK, valid_BS, sizes_B1) / (sizes_B1 * (sizes_B1 - 1) / 2)
+    consistency_B = Consistency()(rankings_BK, groups.slates, context=Context(groups_B=groups.groups_B))
+    # An answer disagrees with n - 1 others by 1 - its consistency, which counts every two answers twice.
+    differing_BS = (1.0 - consistency_B.reshape(-1, shuffles)) * valid_BS
+    flipped_B1 = differing_BS.sum(axis=1, keepdims=True) * (valid_B1 - 1) / 2
     metric_BS1 = metric_B.reshape(-1, shuffles, 1)
     columns = {
         "valid": valid_B1,
@@ -205,23 +227,6 @@ def _columns(
     return {name: np.asarray(values, dtype=np.float64) for name, values in columns.items()}
 
 
-def _discordant(ranks_BSK: IntArray, valid_BS: BoolArray, sizes_B1: IntArray) -> FloatArray:
-    """[B, 1]: over pairs of valid answers to a request, how many candidate pairs stand in different orders.
-
-    With n valid answers of which v have one order of a candidate pair, v (n - v) pairs of answers disagree on it.
-    """
-    width = ranks_BSK.shape[2]
-    valid_BS1 = valid_BS[:, :, None]
-    valid_B1 = valid_BS.sum(axis=1, keepdims=True)
-    discordant_B1 = np.zeros(valid_B1.shape)
-    for candidate in range(width - 1):
-        before_BSJ = ranks_BSK[:, :, candidate, None] < ranks_BSK[:, :, candidate + 1 :]
-        votes_BJ = (before_BSJ & valid_BS1).sum(axis=1)
-        real_BJ = np.arange(candidate + 1, width) < sizes_B1
-        discordant_B1 += (votes_BJ * (valid_B1 - votes_BJ) * real_BJ).sum(axis=1, keepdims=True)
-    return discordant_B1
-
-
 def _squared_differences(values_BSC: IntArray | FloatArray, valid_BS: BoolArray) -> FloatArray:
     """[B, C]: squared differences of the values, summed over pairs of valid answers: n times the sum of squares."""
     valid_BS1 = valid_BS[:, :, None]
@@ -229,37 +234,3 @@ def _squared_differences(values_BSC: IntArray | FloatArray, valid_BS: BoolArray)
     mean_BC = (values_BSC * valid_BS1).sum(axis=1) / valid_B1
     squares_BC: FloatArray = (((values_BSC - mean_BC[:, None]) * valid_BS1) ** 2).sum(axis=1) * valid_B1
     return squares_BC
-
-
-@dataclass(frozen=True, eq=False)
-class _Ratios:
-    """Ratios of summed columns, with intervals: of the users drawn, those who have any of what is divided by."""
-
-    columns: Mapping[str, FloatArray]
-    bootstrap: ClusterBootstrap
-
-    def interval(self, part: str, whole: str, slot: int = 0) -> Interval:
-        above, below = self._place(part) + slot, self._place(whole) + slot
-        means_C, resampled_RC = self.bootstrap.means_C, self.bootstrap.resampled_RC
-        drawn_R = resampled_RC[:, below] > 0
-        if not means_C[below] or not drawn_R.any():
-            return Interval(math.nan, math.nan, math.nan)
-        tail = (1.0 - self.bootstrap.level) / 2.0
-        low, high = np.quantile(resampled_RC[drawn_R, above] / resampled_RC[drawn_R, below], [tail, 1.0 - tail])
-        return Interval(float(means_C[above] / means_C[below]), float(low), float(high))
-
-    def _place(self, name: str) -> int:
-        names = list(self.columns)
-        return sum(self.columns[other].shape[1] for other in names[: names.index(name)])
-
-
-def _shown(interval: Interval) -> str:
-    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""Training runs as processes: several `rerank train` commands at once, watched from outside.
+"""Training runs as processes: several commands at once, `rerank train` or others, watched from outside.
 
 May import the standard library, `rerank_env.rewards.errors` and its neighbours `runs` and `logs`.
 """
@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rerank_env.rewards.errors import RerankError
@@ -29,29 +30,50 @@ class RunFailedError(RerankError, RuntimeError):
     """A training process ended with an error; the message names its output file."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A command that trains for `steps` steps and logs them as our trainers do."""
+
+    command: Sequence[str]
+    steps: int
+
+
 def train_all(
     runs: Mapping[str, RunSettings], directory: Path, *, on_progress: OnProgress, restart: bool = False
 ) -> None:
-    """Train every run in `directory/NAME`, as many at once as there are cores, each with its share of the cores.
+    """Train every run in `directory/NAME` with `rerank train`; see `run_all`.
 
-    A run that an earlier call left unfinished goes on, a finished one is kept, unless `restart`. Raises
-    `RunFailedError` if a process fails, after stopping the others; Ctrl-C is passed on to them, so that each saves
-    itself, and then raised.
+    A run that an earlier call left unfinished goes on, a finished one is kept, unless `restart`.
+    """
+    train = (sys.executable, "-m", "rerank_env", "train")
+    again = ("--restart",) if restart else ()
+    commands = {
+        name: Run((*train, *arguments(run), "--directory", str(directory / name), *again), run.config().steps)
+        for name, run in runs.items()
+    }
+    run_all(commands, directory, on_progress=on_progress)
+
+
+def run_all(runs: Mapping[str, Run], directory: Path, *, on_progress: OnProgress, workers: int | None = None) -> None:
+    """Run every command, which logs into `directory/NAME`, `workers` at once, each with its share of the cores.
+
+    `workers` None: as many as there are cores. Raises `RunFailedError` if a process fails, after stopping the others;
+    Ctrl-C is passed on to them, so that each saves itself, and then raised.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = max(1, min(cores, len(runs)))
-    environment = {"OMP_NUM_THREADS": str(max(1, cores // workers))} | os.environ
+    most = max(1, min(cores if workers is None else workers, len(runs)))
+    environment = {"OMP_NUM_THREADS": str(max(1, cores // most))} | os.environ
     waiting, going = list(runs), dict[str, subprocess.Popen[bytes]]()
     with _ended_by_signals():
         try:
             while waiting or going:
-                while waiting and len(going) < workers:
+                while waiting and len(going) < most:
                     name = waiting.pop(0)
-                    going[name] = _start(runs[name], directory / name, environment, restart=restart)
+                    going[name] = _start(runs[name].command, directory / name, environment)
                 time.sleep(POLL_SECONDS)
                 for name, process in list(going.items()):
                     ended = process.poll()
-                    on_progress(name, _steps_done(directory / name), runs[name].config().steps)
+                    on_progress(name, _steps_done(directory / name), runs[name].steps)
                     if ended is not None:
                         del going[name]
                         if ended != 0:
@@ -78,14 +100,11 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _start(
-    settings: RunSettings, directory: Path, environment: Mapping[str, str], *, restart: bool
-) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     directory.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "rerank_env", "train", *arguments(settings), "--directory", str(directory)]
     with (directory / "output.txt").open("wb") as output:
         return subprocess.Popen(
-            [*command, *(["--restart"] if restart else [])],
+            list(command),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,

@@ -18,8 +18,9 @@ import numpy as np
 
 from rerank_env.agents import Policy
 from rerank_env.data import Requests
-from rerank_env.rewards import AuditReport, audit, parse_reward
+from rerank_env.rewards import parse_reward
 from rerank_env.rewards.rankings import identity_rankings
+from rerank_env.training.audits import audit_requests
 from rerank_env.training.evaluate import Evaluation
 from rerank_env.training.logs import LOG_NAME, read_log
 
@@ -67,7 +68,8 @@ def summary(settings: DemoSettings, found: Found) -> dict[str, Any]:
     """The report of a finished demo, all numbers plain floats."""
     table = found.test.to_dict()["rows"]
     paired = {key: _differences(found.test, *pair) for key, pair in DIFFERENCES.items()}
-    audits = {name: _audited(name, found.splits["validation"]) for name in AUDITED}
+    # without the search, which `rerank audit` adds
+    audits = {name: audit_requests(name, found.splits["validation"], search=False) for name in AUDITED}
     shown = [next(iter(audits.values()))[name] for name in ATTACKS]
     test = found.splits["test"]
     return {
@@ -116,12 +118,6 @@ def summary(settings: DemoSettings, found: Found) -> dict[str, Any]:
         "curves": {name: _thinned(read_log(found.directory / name / LOG_NAME)) for name in settings.runs()},
         "slates": _before_and_after(test, found.shown),
     }
-
-
-def _audited(name: str, requests: Requests) -> AuditReport:
-    """The audit without its search, which `rerank audit` adds."""
-    popularity_BK = requests.catalog.popularity_I[requests.candidates_BK.clip(0)]
-    return audit(name, requests.slates, users_B=requests.users_B, popularity_BK=popularity_BK, search=False)
 
 
 def _differences(evaluation: Evaluation, name: str, baseline: str) -> dict[str, dict[str, float]]:

@@ -12,7 +12,8 @@ import numpy as np
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.metrics import ndcg
-from rerank_env.rewards.rankings import ideal_rankings, identity_rankings, random_rankings
+from rerank_env.rewards.rankings import identity_rankings, random_rankings
+from rerank_env.rewards.slates import ideal_rankings
 
 HIGH_IDENTITY_NDCG = 0.95
 """Above this, copying the incoming order is nearly optimal and a policy has little else to learn."""

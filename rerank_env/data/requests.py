@@ -18,8 +18,8 @@ from rerank_env.data.catalog import Catalog
 from rerank_env.data.fields import as_field, as_lists, padded_field, paired
 from rerank_env.rewards.arrays import PAD, BoolArray, Float32Array, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError, InputError
-from rerank_env.rewards.rankings import completed, legal
-from rerank_env.rewards.slates import MIN_CANDIDATES, Slates
+from rerank_env.rewards.rankings import MIN_CANDIDATES, completed, identity_rankings
+from rerank_env.rewards.slates import Slates
 
 KINDS = ("graded", "next_item")
 """Several candidates with a gain each, or one relevant candidate among K."""
@@ -27,7 +27,9 @@ KINDS = ("graded", "next_item")
 Items = Sequence[Sequence[int] | npt.NDArray[np.integer[Any]]]
 Numbers = Sequence[Sequence[float] | npt.NDArray[Any]]
 
-_FIELDS: Mapping[str, tuple[type[np.number[Any]], tuple[str, ...]]] = {
+_Form = tuple[type[np.number[Any]], tuple[str, ...]]
+
+_FIELDS: Mapping[str, _Form] = {
     "users_B": (np.int64, ("requests",)),
     "history_BH": (np.int64, ("requests", "entries")),
     "feedback_BH": (np.float32, ("requests", "entries")),
@@ -37,6 +39,15 @@ _FIELDS: Mapping[str, tuple[type[np.number[Any]], tuple[str, ...]]] = {
     "sizes_B": (np.int64, ("requests",)),
 }
 """The fields with one entry or row a request: their dtypes and axes."""
+
+_OPTIONAL: Mapping[str, _Form] = {
+    "clicks_BK": (np.float64, ("requests", "candidates")),
+    "propensities_BK": (np.float64, ("requests", "candidates")),
+    "predictions_BK": (np.float64, ("requests", "candidates")),
+    "canonical_BK": (np.int64, ("requests", "candidates")),
+    "origins_B": (np.int64, ("requests",)),
+}
+"""Those that may be None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +60,11 @@ class Requests:
     each candidate, 0 where padded; `relevance_BK` float64 >= 0, the gain of each candidate (what a reward may see and
     a policy may not); `sizes_B` how many candidates are real, at least 2. `name` says what the rows are and `notes` how
     they came to be (what was left out and why), for reports.
+
+    A log of clicks on the order that was shown is for rewards too, None where there is none: `clicks_BK`,
+    `propensities_BK` and `predictions_BK` float64, as in `Slates`. So is what tells shuffled copies of a request apart,
+    which `take` and `reordered` keep: `origins_B` is the row of the request that each was taken from, and
+    `canonical_BK` which of its candidates stands in each place, padded with -1; None where nothing was taken, or moved.
 
     Item numbers, users and sizes are int64; other integers are converted, and so are other numbers where floats are
     asked for. Arrays of the right dtype are stored as given, without a copy, and are never written to: copies of the
@@ -66,16 +82,22 @@ class Requests:
     sizes_B: IntArray
     name: str
     notes: tuple[str, ...] = ()
+    clicks_BK: FloatArray | None = None
+    propensities_BK: FloatArray | None = None
+    predictions_BK: FloatArray | None = None
+    canonical_BK: IntArray | None = None
+    origins_B: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Convert and check the fields."""
         if not isinstance(self.catalog, Catalog):
             raise DataError(f"the catalogue is of type {type(self.catalog).__name__}; give a Catalog")
-        for field, (dtype, axes) in _FIELDS.items():
-            values = as_field(field.split("_")[0], getattr(self, field), dtype, axes=axes)
-            object.__setattr__(self, field, values)
+        for field, (dtype, axes) in {**_FIELDS, **_OPTIONAL}.items():
+            given = getattr(self, field)
+            if given is not None or field in _FIELDS:
+                object.__setattr__(self, field, as_field(field.split("_")[0], given, dtype, axes=axes))
         self._check_shapes()
-        self.slates  # noqa: B018 - checks relevance and sizes now rather than at first use
+        self.slates  # noqa: B018 - checks relevance, sizes and the log now rather than at first use
         real_BK = np.arange(self.candidates_BK.shape[1]) < self.sizes_B[:, None]
         real_BH = np.arange(self.history_BH.shape[1]) < (self.history_BH != PAD).sum(axis=1, keepdims=True)
         self._check_items("candidates", self.candidates_BK, real_BK)
@@ -93,6 +115,7 @@ class Requests:
             "scores": (self.scores_BK, (rows, width)),
             "relevance": (self.relevance_BK, (rows, width)),
             "sizes": (self.sizes_B, (rows,)),
+            "origins": (self.origins, (rows,)),
         }
         for field, (values, shape) in expected.items():
             if values.shape != shape:
@@ -141,13 +164,17 @@ class Requests:
         catalog: Catalog | None = None,
         texts: Sequence[str] | None = None,
         features: npt.ArrayLike | None = None,
+        clicks: Numbers | None = None,
+        propensities: Numbers | None = None,
+        predictions: Numbers | None = None,
         name: str = "own data",
     ) -> Requests:
         """Requests from lists (or arrays) that may differ in length, one a request.
 
         Left out, `scores` are 0, -1, -2, ... (the order is all that is known of the earlier stage), `history` is empty,
         `feedback` 1 for every item of it, `users` 0, 1, 2, ..., one a request. Items are those of `catalog`, or else
-        have the `texts` and `features` given, which are "item 0", "item 1", ... and none where left out.
+        have the `texts` and `features` given, which are "item 0", "item 1", ... and none where left out. A log gives
+        `clicks` and `propensities`, one a candidate, and `predictions` if a model of the clicks has any.
 
         Raises `DataError` or `SlateError`, naming the row, where lists do not fit together, and `InputError` where
         `catalog` comes with `texts` or `features`.
@@ -173,6 +200,13 @@ class Requests:
             catalog = Catalog.of([f"item {i}" for i in range(items)] if texts is None else texts, features)
         elif texts is not None or features is not None:
             raise InputError("catalog came with texts or features; a catalogue holds both, so give one or the other")
+        logged: dict[str, Any] = {
+            f"{field}_BK": padded_field(
+                field, paired(field, lists, "candidates", offered), np.float64, fill=0.0, width=width
+            )
+            for field, lists in (("clicks", clicks), ("propensities", propensities), ("predictions", predictions))
+            if lists is not None
+        }
         return cls(
             catalog=catalog,
             users_B=np.arange(len(sizes)) if users is None else np.asarray(users),
@@ -183,6 +217,7 @@ class Requests:
             relevance_BK=padded_field("relevance", gains, np.float64, fill=0.0, width=width),
             sizes_B=np.array(sizes, dtype=np.int64),
             name=name,
+            **logged,
         )
 
     def __len__(self) -> int:
@@ -192,10 +227,24 @@ class Requests:
     @cached_property
     def slates(self) -> Slates:
         """What a reward may look at, row for row."""
-        return Slates(relevance_BK=self.relevance_BK, sizes_B=self.sizes_B)
+        log = self.clicks_BK, self.propensities_BK, self.predictions_BK
+        return Slates(self.relevance_BK, self.sizes_B, *log, self.canonical_BK)
+
+    @property
+    def origins(self) -> IntArray:
+        """The row each request was taken from, int64 [B], its own where none was: copies of a request have the same."""
+        return np.arange(len(self)) if self.origins_B is None else self.origins_B
+
+    @cached_property
+    def popularity_BK(self) -> FloatArray:
+        """How often the catalogue counts each candidate, float64 [B, K], 0 where padded."""
+        real_BK = self.candidates_BK != PAD
+        popularity_BK = np.zeros(real_BK.shape)
+        popularity_BK[real_BK] = self.catalog.popularity_I[self.candidates_BK[real_BK]]
+        return popularity_BK
 
     def take(self, rows_B: npt.ArrayLike) -> Requests:
-        """The requests at `rows_B` (any integer or boolean index), in that order; rows may repeat.
+        """The requests at `rows_B` (any integer or boolean index), in that order; rows may repeat, and keep `origins`.
 
         Raises `InputError` where a row does not exist.
         """
@@ -203,7 +252,8 @@ class Requests:
         if not rows.size:
             rows = rows.astype(np.int64)  # an empty list has no type of its own
         try:
-            taken = {field: getattr(self, field)[rows] for field in _FIELDS}
+            known = {field: getattr(self, field) for field in (*_FIELDS, *_OPTIONAL)} | {"origins_B": self.origins}
+            taken = {field: values[rows] for field, values in known.items() if values is not None}
         except IndexError as cause:
             raise InputError(f"cannot take rows from {len(self)} requests: {cause}") from cause
         return replace(self, **taken)
@@ -211,17 +261,19 @@ class Requests:
     def reordered(self, rankings_BK: IntArray) -> Requests:
         """The same requests with each candidate list put in the order `rankings_BK`, valid rankings padded with -1.
 
-        Scores and relevance move with their candidates. Used for shuffled-input tests: the answer to the new request,
-        read through `rankings_BK`, is an answer to the old one. Raises `InputError` for what is not a ranking.
+        All that is known of a candidate moves along, and `canonical_BK` says where it came from. The answer to the new
+        request, read through `rankings_BK`, is an answer to the old one. Raises `InputError` for what is no ranking.
         """
-        order_BK = completed(*legal(rankings_BK, self.sizes_B))
-        if order_BK.shape != self.candidates_BK.shape:
-            raise InputError(f"the order has shape {order_BK.shape}, expected {self.candidates_BK.shape}; pad its rows")
+        slates = self.slates
+        if slates.canonical_BK is None:
+            slates = replace(slates, canonical_BK=identity_rankings(self.sizes_B, slates.width))
+        moved: dict[str, Any] = slates.reordered(rankings_BK).by_candidate
+        order_BK = completed(np.asarray(rankings_BK), self.sizes_B)
         return replace(
             self,
             candidates_BK=np.take_along_axis(self.candidates_BK, order_BK, axis=1),
             scores_BK=np.take_along_axis(self.scores_BK, order_BK, axis=1),
-            relevance_BK=np.take_along_axis(self.relevance_BK, order_BK, axis=1),
+            **moved,
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> Requests:

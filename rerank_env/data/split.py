@@ -14,7 +14,7 @@ from rerank_env.data.interactions import Interactions
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.slates import MIN_CANDIDATES
+from rerank_env.rewards.rankings import MIN_CANDIDATES
 
 SPLITS = ("train", "validation", "test")
 TEST_SHARE = 0.25

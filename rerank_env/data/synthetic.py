@@ -22,7 +22,7 @@ from rerank_env.data.split import SPLITS
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.slates import MIN_CANDIDATES
+from rerank_env.rewards.rankings import MIN_CANDIDATES
 
 ITEMS = 400
 TASTES = 8

@@ -13,8 +13,6 @@ May import numpy only. Suffixes: `_K` places, `_NK` orders of places.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from rerank_env.rewards.arrays import FloatArray, IntArray
@@ -63,7 +61,7 @@ def best_response_attack(scene: Scene) -> OrderAttack:
     def fit(half: Scene, rng: np.random.Generator) -> tuple[Edit, str]:
         return best_response(half, dress, rng), "" if dress == PLAIN else f", {dress}"
 
-    return replace(fitted_attack("best_response", fit), dress=dress)
+    return fitted_attack("best_response", fit, dress=dress)
 
 
 class _Pay:

@@ -19,7 +19,6 @@ import numpy as np
 
 from rerank_env.rewards.auditing.edits import Edit, exchanged, single_edits, tail_inverted
 from rerank_env.rewards.auditing.orders import (
-    BLIND,
     IDENTITY,
     Answered,
     OrderAttack,
@@ -29,13 +28,13 @@ from rerank_env.rewards.auditing.orders import (
     shuffled_below,
 )
 from rerank_env.rewards.auditing.scene import CHARS_PER_TOKEN, Scene
-from rerank_env.rewards.auditing.writing import Dress, has_reasoning
-from rerank_env.rewards.conditions import NearIdentity, Since, TauAtLeast
-from rerank_env.rewards.counterfactual import canonical_orders
+from rerank_env.rewards.auditing.writing import Dress
+from rerank_env.rewards.conditions import NearIdentity, TauAtLeast
+from rerank_env.rewards.formats import has_reasoning
 from rerank_env.rewards.rankings import completed, inversions_unchecked, padded
 from rerank_env.rewards.reward import Condition, Reward
-from rerank_env.rewards.schedules import Linear
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.schedules import Linear, Since
+from rerank_env.rewards.slates import Slates, canonical_orders
 from rerank_env.rewards.textual import Cites, Length
 
 LEARNED_ON = 500
@@ -52,8 +51,8 @@ def derived_attacks(reward: Reward, slates: Slates, *, text_format: str, step: i
     for dress in dresses(reward, text_format):
         attacks.append(edit_attack(f"text: {dress}", IDENTITY, dress=dress))
     for other in sorted(critical_steps(reward) - {step}):
-        echoes = [attack for attack in BLIND if attack.name in ("identity", "one_swap")]
-        attacks += [OrderAttack(f"{attack.name} at step {other}", attack.answers, step=other) for attack in echoes]
+        attacks.append(edit_attack(f"identity at step {other}", IDENTITY, step=other))
+        attacks.append(edit_attack(f"one_swap at step {other}", tail_inverted(1), step=other))
     if "groups" in reward.needs:
         attacks.append(OrderAttack("fixed_item_order", _fixed_item_order))
     return attacks

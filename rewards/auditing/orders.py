@@ -10,18 +10,17 @@ import numpy as np
 
 from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.auditing.edits import Edit, exchanged, placed, reverse, rotated, tail_inverted
-from rerank_env.rewards.auditing.scene import Scene, reordered
+from rerank_env.rewards.auditing.scene import Scene
 from rerank_env.rewards.auditing.writing import PLAIN, Dress
 from rerank_env.rewards.rankings import (
     completed,
     from_scores,
-    ideal_rankings,
     identity_rankings,
     padded,
     random_rankings,
     ranks_unchecked,
 )
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.slates import Slates, ideal_rankings
 
 DRAWS = 8
 """How often a random attack answers each request; its pay is the mean."""
@@ -66,7 +65,10 @@ def edit_attack(name: str, edit: Edit, *, dress: Dress = PLAIN, step: int | None
     return OrderAttack(name, answers, dress, step)
 
 
-def fitted_attack(name: str, fit: Callable[[Scene, np.random.Generator], tuple[Edit, str] | None]) -> OrderAttack:
+Fit = Callable[[Scene, np.random.Generator], tuple[Edit, str] | None]
+
+
+def fitted_attack(name: str, fit: Fit, *, dress: Dress = PLAIN) -> OrderAttack:
     """The attack that chooses its edit on one half of the users and makes it on the other half, both ways round.
 
     `fit` is given the scene of one half, and says what there is to say besides what the edit does; None for no such
@@ -77,7 +79,7 @@ def fitted_attack(name: str, fit: Callable[[Scene, np.random.Generator], tuple[E
         slates = scene.slates
         rankings_BK = identity_rankings(slates.sizes_B, slates.width)
         chosen: dict[str, str] = {}
-        first_B = halves(scene.users_B, rng)
+        first_B = _halves(scene.users_B, rng)
         if first_B.all():
             return None
         for learn_B in (first_B, ~first_B):
@@ -89,10 +91,10 @@ def fitted_attack(name: str, fit: Callable[[Scene, np.random.Generator], tuple[E
             chosen.setdefault(edit.about, edit.about + note)
         return Answered([Try(rankings_BK)], "; ".join(chosen.values()))
 
-    return OrderAttack(name, answers)
+    return OrderAttack(name, answers, dress)
 
 
-def halves(users_B: IntArray, rng: np.random.Generator) -> BoolArray:
+def _halves(users_B: IntArray, rng: np.random.Generator) -> BoolArray:
     """Which requests are of the first half of the users, bool [B]; all of them where there is one user."""
     users, user_B = np.unique(users_B, return_inverse=True)
     first_U = rng.permutation(len(users)) < (len(users) + 1) // 2
@@ -158,12 +160,13 @@ def _random_on_shuffled(scene: Scene, rng: np.random.Generator) -> Answered:
     Each pair of orders is used both ways round, once as incoming order and once as answer: a reward that changes its
     sign with them, as a difference of qualities does, earns exactly 0 here and not 0 within noise.
     """
-    slates, tries = scene.slates, []
+    slates, sizes_B, tries = scene.slates, scene.slates.sizes_B, []
     for _ in range(DRAWS // 2):
-        pair = [completed(random_rankings(slates.sizes_B, slates.width, rng), slates.sizes_B) for _ in range(2)]
+        pair = [random_rankings(sizes_B, slates.width, rng) for _ in range(2)]
         for incoming_BK, answer_BK in (pair, pair[::-1]):
-            places_BK = np.take_along_axis(ranks_unchecked(incoming_BK), answer_BK, axis=1)
-            tries.append(Try(padded(places_BK, slates.sizes_B), reordered(slates, incoming_BK)))
+            ranks_BK = ranks_unchecked(completed(incoming_BK, sizes_B))
+            places_BK = np.take_along_axis(ranks_BK, completed(answer_BK, sizes_B), axis=1)
+            tries.append(Try(padded(places_BK, sizes_B), slates.reordered(incoming_BK)))
     return Answered(tries, "every order equally likely, after the incoming order was shuffled")
 
 

@@ -41,14 +41,14 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The rows of an audit of `reward` on `requests` requests; `str()` is a table.
+    """The rows of an audit of `reward` on `n_requests` requests; `str()` is a table.
 
     `text_format` is what texts were written in, `step` the training step that schedules were asked for; `warnings` are
     sentences on what rows cannot show.
     """
 
     reward: str
-    requests: int
+    n_requests: int
     text_format: str
     step: int
     rows: tuple[AuditRow, ...]
@@ -83,8 +83,15 @@ class AuditReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; verdicts by name in lower case."""
         rows = [asdict(row) | {"verdict": row.verdict.name.lower()} for row in self.rows]
-        fields = {"reward": self.reward, "requests": self.requests, "text_format": self.text_format, "step": self.step}
-        return fields | {"passed": self.passed, "warnings": list(self.warnings), "rows": rows}
+        return {
+            "reward": self.reward,
+            "n_requests": self.n_requests,
+            "text_format": self.text_format,
+            "step": self.step,
+            "passed": self.passed,
+            "warnings": list(self.warnings),
+            "rows": rows,
+        }
 
     def table(self) -> list[tuple[str, ...]]:
         """A header and lines of cells; texts that are refused alike are one line."""
@@ -102,7 +109,7 @@ class AuditReport:
         """The verdict, a table of fixed-width columns, and the warnings."""
         table = self.table()
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-        lines = [f"audit of {self.reward} on {self.requests} requests, texts as {self.text_format}", self.verdict]
+        lines = [f"audit of {self.reward} on {self.n_requests} requests, texts as {self.text_format}", self.verdict]
         for cells in table:
             shown = [cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:-1], widths[1:-1], strict=True))]
             lines.append("  ".join([*shown, cells[-1]]).rstrip())

@@ -14,26 +14,21 @@ from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import FloatArray, IntArray
 from rerank_env.rewards.auditing.best_response import best_response_attack
 from rerank_env.rewards.auditing.derived import derived_attacks
-from rerank_env.rewards.auditing.judging import Outcome, intervals, judged
+from rerank_env.rewards.auditing.judging import RESAMPLES, Outcome, judged
 from rerank_env.rewards.auditing.orders import BLIND, DRAWS, YARDSTICKS, OrderAttack
 from rerank_env.rewards.auditing.report import AuditReport
 from rerank_env.rewards.auditing.scene import Paid, Parser, Scene
 from rerank_env.rewards.auditing.structure import structural_warnings
 from rerank_env.rewards.auditing.texts import TEXT_ATTACKS, Original, TextAttack, stand_in_prompt
+from rerank_env.rewards.bootstrap import cluster_bootstrap
 from rerank_env.rewards.copies import copying
 from rerank_env.rewards.counterfactual import shuffled_groups
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.names import parse_reward
-from rerank_env.rewards.rankings import (
-    Verdict,
-    completed,
-    ideal_rankings,
-    identity_rankings,
-    random_rankings,
-)
+from rerank_env.rewards.rankings import Verdict, completed, identity_rankings, random_rankings
 from rerank_env.rewards.reward import Reward
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.slates import Slates, ideal_rankings
 from rerank_env.rewards.verifiable import Ndcg
 
 GROUP = 4
@@ -116,18 +111,12 @@ def audit(
 def _in_groups(scene: Scene, seed: int) -> Scene:
     """Each request as it came and under other orders of its candidates: a rollout group of `GROUP` answers."""
     groups = shuffled_groups(scene.slates, GROUP, np.random.default_rng([seed, GROUP]), keep_first=True)
-    rows_B, popularity_BK, prompts = groups.groups_B, scene.popularity_BK, scene.prompts
+    copies = scene.take(groups.groups_B)
+    popularity_BK = copies.popularity_BK
     if popularity_BK is not None and groups.slates.canonical_BK is not None:
         orders_BK = completed(groups.slates.canonical_BK, groups.slates.sizes_B)
-        popularity_BK = np.take_along_axis(popularity_BK[rows_B], orders_BK, axis=1)
-    return replace(
-        scene,
-        slates=groups.slates,
-        users_B=scene.users_B[rows_B],
-        groups_B=rows_B,
-        popularity_BK=popularity_BK,
-        prompts=None if prompts is None else [prompts[row] for row in rows_B],
-    )
+        popularity_BK = np.take_along_axis(popularity_BK, orders_BK, axis=1)
+    return replace(copies, slates=groups.slates, popularity_BK=popularity_BK)
 
 
 def _ranked(scene: Scene, attack: OrderAttack, seed: int) -> tuple[Outcome, FloatArray] | None:
@@ -201,8 +190,8 @@ def _data_warnings(scene: Scene, seed: int) -> list[str]:
     incoming_B = Ndcg()(identity_rankings(slates.sizes_B, slates.width), slates)
     drawn = [Ndcg()(random_rankings(slates.sizes_B, slates.width, rng), slates) for _ in range(DRAWS)]
     random_B = np.mean(drawn, axis=0)
-    low_C, _ = intervals((incoming_B - random_B)[:, None], scene.users_B, rng)
-    if low_C[0] > 0:
+    gains_BC = (incoming_B - random_B)[:, None]
+    if cluster_bootstrap(gains_BC, scene.users_B, resamples=RESAMPLES, rng=rng).interval(0).is_gain:
         return []
     return [
         f"the incoming order is not distinguishably better than a random one (NDCG {incoming_B.mean():.4f} against "

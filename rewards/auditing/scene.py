@@ -7,7 +7,7 @@ parser of the user's. May import numpy only. Suffixes: `_B` requests, `_K` candi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,10 +18,10 @@ from rerank_env.rewards.auditing.writing import PLAIN, Dress, dressed
 from rerank_env.rewards.context import Context
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.parsing import parse_batch
-from rerank_env.rewards.rankings import Verdict, ideal_rankings, verdicts
+from rerank_env.rewards.rankings import Verdict, verdicts
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scorer
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.slates import Slates, ideal_rankings
 
 CHARS_PER_TOKEN = 4
 """What a token is taken to be where a reward counts tokens: there is no tokeniser here."""
@@ -82,9 +82,16 @@ class Scene:
         return self.reward(rankings_BK, slates, context=self.context(slates, dress=dress, step=step))
 
     def take(self, rows_B: BoolArray | IntArray) -> Scene:
-        """The same on some of the requests, to choose by what rankings earn there."""
-        slates, users_B, groups_B = self.slates.take(rows_B), self.users_B[rows_B], self.groups_B[rows_B]
-        return Scene(self.reward, slates, self.text_format, self.step, users_B, groups_B)
+        """The same on some of the requests, numbers or booleans; rows may repeat."""
+        rows = np.arange(len(self.slates))[rows_B]
+        return replace(
+            self,
+            slates=self.slates.take(rows),
+            users_B=self.users_B[rows],
+            groups_B=self.groups_B[rows],
+            popularity_BK=None if self.popularity_BK is None else self.popularity_BK[rows],
+            prompts=None if self.prompts is None else [self.prompts[row] for row in rows],
+        )
 
     def sample(self, requests: int, rng: np.random.Generator) -> Scene:
         """The same on about so many of the requests, whole groups drawn at random; itself where there are no more."""
@@ -140,17 +147,6 @@ class Scene:
         verdicts_B = verdicts(rankings_BK, self.slates.sizes_B)
         verdicts_B[~read_B] = Verdict.MALFORMED
         return rankings_BK, verdicts_B
-
-
-def reordered(slates: Slates, orders_BK: IntArray) -> Slates:
-    """The same requests with their candidates listed in another order, permutations of 0..K-1, padding in place."""
-    values = {field.name: getattr(slates, field.name) for field in fields(slates)}
-    moved = {
-        name: np.take_along_axis(value, orders_BK, axis=1)
-        for name, value in values.items()
-        if name.endswith("_BK") and value is not None
-    }
-    return Slates(**(values | moved))
 
 
 def _tokens(chars: int) -> int:

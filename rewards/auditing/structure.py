@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rerank_env.rewards.auditing.writing import has_reasoning
 from rerank_env.rewards.expression import number_text
+from rerank_env.rewards.formats import has_reasoning
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.shaping import Choice, Gate, OverIncoming
 from rerank_env.rewards.textual import Cites

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rerank_env.rewards.auditing.writing import Dress, dressed, numbers, written
+from rerank_env.rewards.auditing.writing import Dress, dressed
+from rerank_env.rewards.formats import numbered, written
 
 VERBOSE_CHARS = 2000
 """How much is added where length is the trick."""
@@ -31,7 +32,7 @@ class Original:
     @property
     def elements(self) -> list[str]:
         """The candidates as they stand in text."""
-        return numbers(self.ranking)
+        return numbered(self.ranking)
 
     @property
     def text(self) -> str:
@@ -135,4 +136,5 @@ TEXT_ATTACKS: tuple[TextAttack, ...] = (
 
 def stand_in_prompt(size: int) -> str:
     """A prompt for who gives none: a list of numbered candidates and how to answer."""
-    return "Candidates:\n" + "\n".join(f"{n}. candidate {n}" for n in numbers(range(size))) + "\n\nAnswer as [3, 1, 2]."
+    candidates = "\n".join(f"{n}. candidate {n}" for n in numbered(range(size)))
+    return f"Candidates:\n{candidates}\n\nAnswer as [3, 1, 2]."

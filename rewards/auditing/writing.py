@@ -1,12 +1,11 @@
-"""Answers as text: a list of candidates in one of the text formats, with or without something around it.
-
-May import the standard library only.
-"""
+"""Answers with something around them that a reward may pay for. May import numpy only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rerank_env.rewards.formats import numbered, written
 
 
 @dataclass(frozen=True)
@@ -29,35 +28,8 @@ PLAIN = Dress()
 """Nothing."""
 
 
-def has_reasoning(text_format: str) -> bool:
-    """Whether an answer in that format can give reasons."""
-    return text_format != "list" and text_format != "arrows"
-
-
-def written(elements: Sequence[str], text_format: str, reasoning: str = "") -> str:
-    """The elements as an answer; a reasoning stands before the answer tags, in the JSON object, or in front of it all.
-
-    The last, in "list" and "arrows", is no answer: these formats have no place for it.
-    """
-    kind, tagged = text_format.removeprefix("tagged-"), text_format.startswith("tagged-")
-    body = f"[{', '.join(elements)}]"
-    if kind == "arrows":
-        body = " > ".join(f"[{element}]" for element in elements)
-    elif kind == "json":
-        explained = f'"explanation": "{reasoning}", ' if reasoning and not tagged else ""
-        body = f'{{{explained}"ranking": {body}}}'
-    if tagged:
-        return (f"<think>{reasoning}</think>" if reasoning else "") + f"<answer>{body}</answer>"
-    return f"{reasoning}\n{body}" if reasoning and kind != "json" else body
-
-
-def numbers(ranking: Iterable[int]) -> list[str]:
-    """Candidate indices as they stand in text, counted from 1."""
-    return [str(candidate + 1) for candidate in ranking]
-
-
 def dressed(ranking: Sequence[int], text_format: str, dress: Dress) -> str:
     """A ranking as an answer, with what `dress` puts around it."""
     count = len(ranking) if dress.cited is None else min(dress.cited, len(ranking))
-    reasoning = " ".join([dress.reasoning] * bool(dress.reasoning) + [f"[{n}]" for n in numbers(range(count))])
-    return written(numbers(ranking), text_format, reasoning).ljust(dress.chars)
+    reasoning = " ".join([dress.reasoning] * bool(dress.reasoning) + [f"[{n}]" for n in numbered(range(count))])
+    return written(numbered(ranking), text_format, reasoning).ljust(dress.chars)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from rerank_env.rewards.formats import FORMATS, answer_text
+from rerank_env.rewards.formats import FORMATS, answer_text, has_reasoning
 
 ALIASES = ("0", "-1", "+1", "01", "1.0", "1e0", "0x1", "1_0", "\uff11", "\u0661", "\u00b2", "true", "null", '"1"')
 """What a lenient reader may take for the number of a candidate."""
@@ -41,9 +41,7 @@ def answers(draw: st.DrawFn, *, text_format: str | None = None, size: int | None
     ranking = draw(st.permutations(range(draw(st.integers(2, 10)) if size is None else size)))
     ids = candidate_ids(len(ranking)) if draw(st.booleans()) else None
     reasoning = draw(st.sampled_from(["", "1 > 2, so there", 'é {"ranking": [1, 2]} <b_1> \\']))
-    return answer_text(
-        ranking, text_format=form, ids=ids, reasoning=reasoning if "json" in form or "tagged" in form else ""
-    )
+    return answer_text(ranking, text_format=form, ids=ids, reasoning=reasoning if has_reasoning(form) else "")
 
 
 @st.composite

@@ -17,7 +17,6 @@ escaped by exchanging two equal candidates.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 
 import numpy as np
 
@@ -234,11 +233,7 @@ def _earns(case: Case, n: int, values_N: FloatArray) -> str:
 
 def _arrays(case: Case) -> dict[str, IntArray | FloatArray]:
     """All that a reward is given by reference."""
-    slates = case.slates
-    log = {f.name: getattr(slates, f.name) for f in fields(slates) if f.name.endswith("_BK")}
-    return {"rankings_BK": case.rankings_BK} | {
-        name: values_BK for name, values_BK in log.items() if values_BK is not None
-    }
+    return {"rankings_BK": case.rankings_BK, **case.slates.by_candidate}
 
 
 def _members(group: Case, rows_B: IntArray) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -21,9 +21,9 @@ from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
 from rerank_env.rewards.context import Context
 from rerank_env.rewards.expression import number_text
 from rerank_env.rewards.function import RANGE_SLACK, FunctionReward
-from rerank_env.rewards.rankings import Verdict, ideal_rankings
+from rerank_env.rewards.rankings import Verdict, identity_rankings
 from rerank_env.rewards.reward import Reward
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.slates import Slates, ideal_rankings
 
 LooksAt = Literal["gains", "incoming", "places"]
 
@@ -84,11 +84,7 @@ class Case:
     def alone(self) -> Case:
         """The first group by itself, at its own width."""
         own = self.take(np.arange(self.group_size))
-        narrow = {
-            field.name: values_BK[:, : self.size]
-            for field in fields(own.slates)
-            if field.name.endswith("_BK") and (values_BK := getattr(own.slates, field.name)) is not None
-        }
+        narrow = {name: values_BK[:, : self.size] for name, values_BK in own.slates.by_candidate.items()}
         return Case(replace(own.slates, **narrow), own.rankings_BK[:, : self.size], own.context)
 
     def answered(self, answers_NK: IntArray) -> Case:
@@ -103,13 +99,9 @@ class Case:
 
         What was called a is called b then: rename answers with `renamed`.
         """
-        order_K = _transposition(self.slates.width, a, b)
-        moved = {
-            field.name: np.concatenate([values_BK[:1, order_K], values_BK[1:]])
-            for field in fields(self.slates)
-            if field.name.endswith("_BK") and (values_BK := getattr(self.slates, field.name)) is not None
-        }
-        return Case(replace(self.slates, **moved), self.rankings_BK, self.context)
+        orders_BK = identity_rankings(self.slates.sizes_B, self.slates.width)
+        orders_BK[0] = renamed(orders_BK[0], a, b)
+        return Case(self.slates.reordered(orders_BK), self.rankings_BK, self.context)
 
     def renumbered(self, a: int, b: int) -> Case:
         """The original numbers a and b exchanged in every copy of the first request."""
@@ -120,11 +112,10 @@ class Case:
 
     def are_equal(self, a: int, b: int) -> bool:
         """Whether all that is known of candidates a and b of the first request is the same."""
-        known = [getattr(self.slates, field.name) for field in fields(self.slates) if field.name.endswith("_BK")]
         return all(
             values_BK[0, a] == values_BK[0, b]
-            for values_BK in known
-            if values_BK is not None and values_BK is not self.slates.canonical_BK
+            for name, values_BK in self.slates.by_candidate.items()
+            if name != "canonical_BK"
         )
 
     @cached_property
@@ -135,7 +126,7 @@ class Case:
             orders = np.array(list(itertools.permutations(range(size))))
         else:
             same, ideal = np.arange(size), ideal_rankings(self.slates.take([0]))[0, :size]
-            swapped = [_transposition(size, place, place + 1) for place in range(size - 1)]
+            swapped = [renamed(same, place, place + 1) for place in range(size - 1)]
             rng = np.random.default_rng(size)
             shuffled = [rng.permutation(size) for _ in range(RANDOM_ANSWERS)]
             orders = np.array([same, *swapped, same[::-1], ideal, ideal[::-1], *shuffled])
@@ -241,8 +232,7 @@ class Subject:
 
 def renamed(answers_NK: IntArray, a: int, b: int) -> IntArray:
     """Answers in which candidates a and b have exchanged their numbers."""
-    order_K = _transposition(answers_NK.shape[1], a, b)
-    return np.where(answers_NK == PAD, PAD, order_K[answers_NK])
+    return np.where(answers_NK == a, b, np.where(answers_NK == b, a, answers_NK))
 
 
 def listed(values: Iterable[float]) -> str:
@@ -253,9 +243,3 @@ def listed(values: Iterable[float]) -> str:
 def named(answer_K: IntArray, size: int) -> str:
     """An answer in words."""
     return f"answer {listed(answer_K[:size])}"
-
-
-def _transposition(width: int, a: int, b: int) -> IntArray:
-    order_K = np.arange(width)
-    order_K[[a, b]] = order_K[[b, a]]
-    return order_K

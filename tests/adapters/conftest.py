@@ -1,4 +1,4 @@
-"""Shared by the adapters' tests: where the contract is, that nothing is fetched, and a tiny model with a tokenizer.
+"""Shared by the adapters' tests: that nothing is fetched, and a tokenizer.
 
 Each peer's tests run where that peer is installed (`make test-adapters`) and are skipped elsewhere. Warnings stay
 errors; the few that peers raise of themselves are let through by name in each test module.
@@ -7,13 +7,9 @@ errors; the few that peers raise of themselves are let through by name in each t
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `contract`: tests are imported by path here
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 

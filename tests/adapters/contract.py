@@ -17,9 +17,8 @@ from rerank_env.data import Requests, load
 from rerank_env.rewards import Verdict
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.parsing import MAX_CHARS
-from rerank_env.rewards.rankings import ideal_rankings
 from rerank_env.rewards.scoring import Scored, Scorer
-from rerank_env.rewards.slates import Slates
+from rerank_env.rewards.slates import Slates, ideal_rankings
 from rerank_env.training.adapters.records import Row, request_rows
 
 COMPLETIONS = 1000

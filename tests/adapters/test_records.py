@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from rerank_env.rewards.errors import CheckpointError, DataError, MissingExtraEr
 from rerank_env.rewards.scoring import Scorer
 from rerank_env.training.adapters.records import (
     check_columns,
-    check_format,
     groups_of,
     legal_name,
     request_rows,
@@ -36,31 +34,26 @@ needs_datasets = pytest.mark.skipif(find_spec("datasets") is None, reason="needs
 COLUMNS = ["prompt", "request", "data", "size", "text_format", "candidate_ids", "input_order", "relevance"]
 
 
-class LoggedRequests(Requests):
-    """Requests with a log of clicks, shown in a shuffled order."""
-
-    @cached_property
-    def slates(self) -> Slates:
-        return Slates(
-            self.relevance_BK,
-            self.sizes_B,
-            clicks_BK=np.array([[1, 0, 0], [0, 1, 0]]),
-            propensities_BK=np.array([[1.0, 0.5, 0.25], [1.0, 0.5, 0.0]]),
-            predictions_BK=np.array([[0.5, 0.5, 0.5], [0.1, 0.2, 0.0]]),
-            canonical_BK=np.array([[2, 0, 1], [1, 0, -1]]),
-        )
+def by_hand(**log: Any) -> Requests:
+    """Two requests, of three and of two candidates."""
+    texts = ["Alien", "Brazil", "Casablanca", "Dune"]
+    return Requests.of([[3, 1, 0], [2, 3]], [[0.0, 0.1, 2.0], [1.0, 0.0]], texts=texts, name="by hand", **log)
 
 
 @pytest.fixture
 def requests() -> Requests:
-    """Two requests by hand, of three and of two candidates."""
-    texts = ["Alien", "Brazil", "Casablanca", "Dune"]
-    return Requests.of([[3, 1, 0], [2, 3]], [[0.0, 0.1, 2.0], [1.0, 0.0]], texts=texts, name="by hand")
+    return by_hand()
 
 
 @pytest.fixture
-def logged(requests: Requests) -> Requests:
-    return LoggedRequests(**{name: getattr(requests, name) for name in requests.__dataclass_fields__})
+def logged() -> Requests:
+    """The same with a log of clicks, the second before the first, and each in a shuffled order."""
+    whole = by_hand(
+        clicks=[[1, 0, 0], [0, 1]],
+        propensities=[[1.0, 0.5, 0.25], [1.0, 0.5]],
+        predictions=[[0.5, 0.5, 0.5], [0.1, 0.2]],
+    )
+    return whole.take([1, 0]).reordered(np.array([[1, 0, -1], [2, 0, 1]]))
 
 
 def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -86,11 +79,15 @@ def test_a_row_holds_the_prompt_and_all_that_a_reward_needs(requests: Requests) 
 
 def test_rows_become_the_slates_they_came_from(logged: Requests) -> None:
     rows = request_rows(logged)
-    assert rows[1]["clicks"] == [0, 1] and rows[1]["propensities"] == [1.0, 0.5] and rows[0]["input_order"] == [2, 0, 1]
-    back = slates_of(columns_of(rows), 2, needs={"clicks", "predictions"})
+    assert [row["request"] for row in rows] == [1, 0]
+    assert [row["input_order"] for row in rows] == [[1, 0], [2, 0, 1]]
+    assert [row["candidate_ids"] for row in rows] == [["3", "2"], ["0", "3", "1"]]
+    assert [row["clicks"] for row in rows] == [[1, 0], [0, 1, 0]]
+    assert [row["propensities"] for row in rows] == [[0.5, 1.0], [0.25, 1.0, 0.5]]
+    back = slates_of(columns_of(rows), 2, text_format="list", needs={"clicks", "predictions"})
     for name in Slates.__dataclass_fields__:
         assert np.array_equal(getattr(back, name), getattr(logged.slates, name)), name
-    assert slate_of(rows[1]).relevance_BK.tolist() == [[1.0, 0.0]]
+    assert slate_of(rows[0], text_format="list").relevance_BK.tolist() == [[0.0, 1.0]]
     assert groups_of(columns_of(rows), 2).tolist() == [0, 1]
 
 
@@ -98,11 +95,11 @@ def test_a_missing_column_is_named_with_those_that_are_there(requests: Requests)
     columns = columns_of(request_rows(requests))
     del columns["relevance"]
     with pytest.raises(InputError, match="'relevance' is missing.*candidate_ids, data, input_order"):
-        slates_of(columns, 2)
+        slates_of(columns, 2, text_format="list")
     whole = columns_of(request_rows(requests))
     for needed, name in [("clicks", "clicks"), ("predictions", "predictions")]:
         with pytest.raises(InputError, match=f"'{name}' is missing"):
-            slates_of(whole, 2, needs={needed})
+            slates_of(whole, 2, text_format="list", needs={needed})
     with pytest.raises(InputError, match="'propensities' is missing"):
         check_columns([*COLUMNS, "clicks"], {"clicks"})
     with pytest.raises(InputError, match="'request' is missing"):
@@ -114,7 +111,7 @@ def test_a_wrong_number_of_entries_is_found_and_named(logged: Requests, name: st
     columns = columns_of(request_rows(logged))
     columns[name] = columns[name][:1]
     with pytest.raises(DataError, match=f"{name} has 1 "):
-        slates_of(columns, 2)
+        slates_of(columns, 2, text_format="list")
 
 
 @pytest.mark.parametrize("name", ["clicks", "propensities", "predictions", "input_order", "relevance"])
@@ -122,15 +119,15 @@ def test_a_list_of_the_wrong_length_is_found_and_named(logged: Requests, name: s
     columns = columns_of(request_rows(logged))
     columns[name] = [columns[name][0], columns[name][1] * 2]
     with pytest.raises(DataError, match=r"request 1 has \d entries|size of answer 1 is 2"):
-        slates_of(columns, 2)
+        slates_of(columns, 2, text_format="list")
 
 
 def test_what_arrow_makes_of_a_missing_value_is_refused(requests: Requests) -> None:
     columns = columns_of(request_rows(requests))
     with pytest.raises(DataError, match="relevance of request 1 is None"):
-        slates_of(columns | {"relevance": [[0, 0.1, 2], None]}, 2)
+        slates_of(columns | {"relevance": [[0, 0.1, 2], None]}, 2, text_format="list")
     with pytest.raises(SlateError, match="nan"):
-        slates_of(columns | {"relevance": [[0, 0.1, 2], [None, 1]]}, 2)
+        slates_of(columns | {"relevance": [[0, 0.1, 2], [None, 1]]}, 2, text_format="list")
     with pytest.raises(DataError, match="request of answer 0 is None"):
         groups_of({"relevance": [], "request": [None, 1]}, 2)
 
@@ -140,11 +137,18 @@ def test_equal_numbers_of_different_data_are_different_groups() -> None:
     assert groups_of(columns, 4).tolist() == [0, 1, 0, 2]
 
 
-def test_formats_must_agree() -> None:
-    check_format({}, 2, "json")
-    check_format({"text_format": ["json", "json"]}, 2, "json")
+def test_shuffled_copies_of_a_request_are_one_group(requests: Requests) -> None:
+    copies = requests.take([0, 1, 0]).reordered(np.array([[0, 1, 2], [1, 0, -1], [2, 0, 1]]))
+    assert groups_of(columns_of(request_rows(copies)), 3).tolist() == [0, 1, 0]
+
+
+def test_formats_must_agree(requests: Requests) -> None:
+    columns = columns_of(request_rows(requests, text_format="json"))
+    assert len(slates_of(columns, 2, text_format="json")) == 2
     with pytest.raises(InputError, match="answer 1 asks for the text format 'list' but the reward reads 'json'"):
-        check_format({"text_format": ["json", "list"]}, 2, "json")
+        slates_of(columns | {"text_format": ["json", "list"]}, 2, text_format="json")
+    del columns["text_format"]
+    assert len(slates_of(columns, 2, text_format="list")) == 2
 
 
 def test_names_are_legal_and_tell_signs_apart() -> None:
@@ -213,7 +217,7 @@ def test_the_environment_reports_the_contracts_numbers(reward: str) -> None:
 
 def test_columns_of_rows_report_the_contracts_numbers() -> None:
     for case in cases():
-        slates = slates_of(columns_of(case.records()), len(case.rows))
+        slates = slates_of(columns_of(case.records()), len(case.rows), text_format=case.text_format)
         for reward in REWARDS:
             scored = Scorer(reward, case.text_format)(case.completions, slates)
             assert np.array_equal(scored.total_B, case.expected(reward).total_B)
@@ -237,7 +241,7 @@ def test_a_data_set_survives_parquet_with_its_types(logged: Requests, tmp_path: 
     loaded = huggingface.load(huggingface.save(dataset, tmp_path / "folder" / "rows.parquet"))
     assert loaded.features == dataset.features
     assert loaded.to_list() == dataset.to_list()
-    back = slates_of(loaded[:], len(loaded), needs={"clicks", "predictions"})
+    back = slates_of(loaded[:], len(loaded), text_format="list", needs={"clicks", "predictions"})
     assert np.array_equal(back.relevance_BK, logged.slates.relevance_BK)  # 0.1 to the last bit
     assert np.array_equal(back.canonical_BK, logged.slates.canonical_BK)
 

@@ -17,10 +17,12 @@ import pytest
 from contract import COMPLETIONS, OF_GROUPS, REWARDS, Case, cases
 
 from rerank_env.data import Requests, load
+from rerank_env.episodes import EpisodeError
 from rerank_env.prompts import build_prompts
 from rerank_env.rewards import FunctionReward, InputError, Ndcg, Reward, Slates, Verdict, gain
 from rerank_env.rewards.errors import DataError, UnknownNameError
 from rerank_env.rewards.scoring import Scorer
+from rerank_env.training.adapters.records import request_rows
 from rerank_env.training.adapters.trl import RerankTool, TrlReward, dataset_and_reward, environment_factory
 
 needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="needs the trl extra: pip install 'rerank-env[trl]'")
@@ -81,7 +83,7 @@ def test_the_name_is_the_text_of_the_reward_in_legal_signs(reward: str | Reward,
 
 
 def test_a_reward_survives_pickling_used_or_not() -> None:
-    reward = TrlReward("gr2(alpha=0.1)", "list", "abstain")
+    reward = TrlReward("gr2(alpha=0.1)", "list", on_failure="abstain")
     assert pickle.loads(pickle.dumps(reward)) == reward
     before = reward(completions=LISTS, **columns())
     assert pickle.loads(pickle.dumps(reward))(completions=LISTS, **columns()) == before
@@ -125,7 +127,7 @@ def test_lengths_are_counted_in_tokens() -> None:
         -0.5,
         -1,
     ]
-    with pytest.raises(InputError, match="tokens"):
+    with pytest.raises(InputError, match="in TRL, .* needs tokens.*pass completion_ids"):
         reward(completions=LISTS, **columns())
 
 
@@ -134,7 +136,7 @@ def test_a_schedule_follows_the_trainers_step() -> None:
     best = ["[2, 3, 1]"]
     for step, worth in [(0, 0.0), (5, 0.5), (10, 1.0), (99, 1.0)]:
         assert reward(completions=best, trainer_state=SimpleNamespace(global_step=step), **columns(1)) == [worth]
-    with pytest.raises(InputError, match="step"):
+    with pytest.raises(InputError, match="in TRL, .* needs step.*pass trainer_state"):
         reward(completions=best, **columns(1))
 
 
@@ -145,6 +147,18 @@ def test_groups_come_from_the_request_and_not_from_the_place() -> None:
     reward = TrlReward("consistency")
     assert reward(completions=answers, relevance=[RELEVANCE] * 4, request=[5] * 4) == [2 / 3, 2 / 3, 2 / 3, 0.0]
     assert reward(completions=answers, relevance=[RELEVANCE] * 4, request=[5, 8, 5, 8]) == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_consistency_is_that_over_shuffled_copies_of_a_request() -> None:
+    # The second copy lists the candidates 0, 1, 2 of the first as 2, 0, 1. "[2, 3, 1]" to the first is the order
+    # 1, 2, 0, and so is "[3, 1, 2]" to the second. Echoes are 0, 1, 2 and 2, 0, 1: one pair of three, (0, 1), agrees.
+    once = Requests.of([[0, 1, 2], [0, 1, 2]], [RELEVANCE, RELEVANCE])
+    copies = once.take([1, 0, 1]).reordered(np.array([[0, 1, 2], [0, 1, 2], [2, 0, 1]]))
+    rows = request_rows(copies)
+    named = {name: [row[name] for row in rows] for name in rows[0]}
+    reward = TrlReward("consistency")
+    assert reward(completions=["[2, 3, 1]", "[3, 2, 1]", "[3, 1, 2]"], **named) == [1.0, 0.0, 1.0]
+    assert reward(completions=["[1, 2, 3]"] * 3, **named) == [1 / 3, 0.0, 1 / 3]
 
 
 def test_clicks_are_read_from_their_columns() -> None:
@@ -221,8 +235,10 @@ def test_no_answer_but_whole_numbers_counts(answer: Any) -> None:
 def test_an_environment_refuses_what_it_cannot_know_and_rows_it_cannot_score() -> None:
     with pytest.raises(InputError, match="a TRL environment.*needs step"):
         environment_factory("linear(start=0, end=1, steps=10)*ndcg")
-    with pytest.raises(InputError, match="a TRL environment, cites needs reasonings"):
+    with pytest.raises(InputError, match="a TRL environment, cites needs reasonings.*TrlReward"):
         environment_factory("cites")
+    with pytest.raises(EpisodeError, match="call reset"):
+        environment_factory("gain")().get_reward()
     with pytest.raises(InputError, match="asks for the text format 'json'"):
         environment_factory("gain")().reset(**row(text_format="json"))
     with pytest.raises(InputError, match="'relevance' is missing"):

@@ -238,8 +238,8 @@ def test_a_fault_of_the_reward_is_an_error_of_the_task_and_never_a_number(on_err
 
 def test_a_reward_that_has_no_place_here_is_refused_at_construction() -> None:
     for settings, complaint in [
-        ({"reward": "ndcg@10 + 0.5*consistency"}, "compares the rollouts of one group"),
-        ({"reward": "ndcg@10*linear(start=1, end=0, steps=10)"}, "follows the training step"),
+        ({"reward": "ndcg@10 + 0.5*consistency"}, "in verifiers, .* needs groups.*train with TrlReward"),
+        ({"reward": "ndcg@10*linear(start=1, end=0, steps=10)"}, "in verifiers, .* needs step"),
         ({"reward": "gian"}, "did you mean 'gain'"),
         ({"text_format": "lists"}, "did you mean 'list'"),
         ({"max_chars": 0}, "max_chars"),

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from rerank_env.data import Catalog, Requests, load
 from rerank_env.prompts import build_prompts, longest_prompt_chars
+from rerank_env.rewards import ClickCredit, Consistency, Context, shuffled_groups
 from rerank_env.rewards.errors import DataError, InputError, RerankError, SlateError
+from rerank_env.rewards.rankings import padded
 
 
 def two_requests(**changes: object) -> Requests:
@@ -72,6 +74,14 @@ def test_a_sound_record_is_accepted_and_has_one_slate_a_request() -> None:
         ({"feedback_BH": np.array([[1, 0], [2, None]])}, DataError, "feedback has dtype object"),
         ({"relevance_BK": np.array([["0"] * 3] * 2)}, DataError, "relevance has dtype <U1"),
         ({"catalog": ["item 0"]}, DataError, "catalogue is of type list"),
+        ({"clicks_BK": np.zeros((2, 3))}, SlateError, "clicks and propensities come together"),
+        ({"predictions_BK": np.array([[0, 0, 2], [0, 0, 0]])}, SlateError, "predictions of request 0, candidate 2 is"),
+        ({"predictions_BK": np.array([[0, 0, 1], [0, 0, 1]])}, SlateError, "predictions of request 1, candidate 2 is"),
+        ({"predictions_BK": np.array([0, 0])}, DataError, "predictions has shape"),
+        ({"canonical_BK": np.array([[0, 1, 1], [0, 1, -1]])}, SlateError, "canonical numbers of request 0"),
+        ({"canonical_BK": np.zeros((2, 3))}, DataError, "canonical has dtype float64"),
+        ({"origins_B": np.array([0])}, DataError, "origins has shape"),
+        ({"origins_B": np.array([0.0, 1])}, DataError, "origins has dtype float64"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_in_one_sentence_naming_the_row(
@@ -159,3 +169,66 @@ def test_reordering_keeps_the_set_of_candidates_and_what_each_is_worth(seed: int
         for r in (requests, moved)
     ]
     assert worth[0] == worth[1]
+
+
+def logged() -> Requests:
+    return Requests.of(
+        [[0, 1, 2], [3, 1]],
+        [[0, 1, 2], [1, 0]],
+        clicks=[[1, 0, 0], [0, 1]],
+        propensities=[[1, 0.5, 0.25], [1, 0.5]],
+        predictions=[[0.5, 0.25, 0], [0, 1]],
+        catalog=Catalog.of([f"item {i}" for i in range(4)], popularity=[5, 6, 7, 8]),
+    )
+
+
+def test_a_log_reaches_rewards_and_no_policy() -> None:
+    slates = logged().slates
+    assert slates.provides == {"clicks", "predictions"}
+    assert slates.propensities_BK is not None
+    assert slates.propensities_BK.tolist() == [[1, 0.5, 0.25], [1, 0.5, 0]]
+    # credit 1 / 1 of the first candidate in the first place, of discounts 1 + 0.63 + 0.5; 1 / 0.5 in the second of two
+    assert ClickCredit()(np.array([[0, 1, 2], [0, 1, -1]]), slates) == pytest.approx(
+        [1 / (1.5 + 1 / np.log2(3)), 2 / np.log2(3) / (1 + 1 / np.log2(3))], abs=1e-15
+    )
+    assert logged().observation().keys() == {"candidates", "scores", "history", "feedback"}
+
+
+def test_a_log_has_a_number_for_each_candidate() -> None:
+    with pytest.raises(DataError, match="clicks of request 1 has 1 entries but candidates has 2"):
+        Requests.of([[0, 1], [0, 1]], [[0, 1], [0, 1]], clicks=[[0, 1], [0]], propensities=[[1, 1], [1, 1]])
+
+
+def test_popularity_is_that_of_the_candidates() -> None:
+    assert logged().popularity_BK.tolist() == [[5, 6, 7], [8, 6, 0]]
+    assert logged().take([1]).popularity_BK.tolist() == [[8, 6, 0]]
+
+
+def test_copies_know_where_they_were_taken_from_and_what_moved_where() -> None:
+    requests = logged()
+    assert requests.origins.tolist() == [0, 1]
+    assert requests.origins_B is requests.canonical_BK is None
+    moved = requests.take([1, 0, 1]).reordered(np.array([[1, 0, -1], [2, 0, 1], [0, 1, -1]]))
+    assert moved.origins.tolist() == [1, 0, 1]
+    assert moved.canonical_BK is not None
+    assert moved.canonical_BK.tolist() == [[1, 0, -1], [2, 0, 1], [0, 1, -1]]
+    assert moved.clicks_BK is not None
+    assert moved.clicks_BK.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+    again = moved.take([1, 0]).reordered(np.array([[1, 2, 0], [1, 0, -1]]))
+    assert again.origins.tolist() == [0, 1]
+    assert again.slates.canonical_BK is not None
+    assert again.slates.canonical_BK.tolist() == [[0, 1, 2], [0, 1, -1]]
+    assert again.candidates_BK.tolist() == requests.candidates_BK.tolist()
+
+
+def test_consistency_tells_the_copies_of_a_request_by_themselves() -> None:
+    requests = load("synthetic", requests=20, min_slate_size=2)
+    groups = shuffled_groups(requests.slates, 4, np.random.default_rng(0))
+    assert groups.slates.canonical_BK is not None
+    shown = requests.take(groups.groups_B).reordered(groups.slates.canonical_BK)
+    assert (shown.slates.canonical_BK == groups.slates.canonical_BK).all()
+    assert shown.origins.tolist() == groups.groups_B.tolist()
+    # a policy that goes by the item numbers answers all copies alike, however they are listed
+    keys_BK = np.where(shown.candidates_BK >= 0, shown.candidates_BK, len(shown.catalog))
+    answers_BK = padded(np.argsort(keys_BK, axis=1), shown.sizes_B)
+    assert (Consistency()(answers_BK, shown.slates, context=Context(groups_B=shown.origins)) == 1).all()

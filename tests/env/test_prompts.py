@@ -11,7 +11,8 @@ from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
 from rerank_env.prompts import PROMPT, build_prompt, build_prompts, longest_prompt_chars, prompt_characters
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.parsing import FORMATS, parse
+from rerank_env.rewards.formats import FORMATS
+from rerank_env.rewards.parsing import parse
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.vector_env import RerankVectorEnv
 

@@ -12,6 +12,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import rerank_env
+from rerank_env.data import Requests
 from rerank_env.env import RerankEnv
 from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.vector_env import RerankVectorEnv
@@ -161,6 +162,13 @@ def test_an_unknown_name_is_one_sentence_with_the_nearest_name(make, arguments: 
 def test_an_argument_of_the_wrong_type_is_an_input_error(arguments: dict) -> None:
     with pytest.raises(InputError):
         gym.make("rerank_env:Rerank-v0", **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"split": "test"}, {"kind": "next_item"}, {"data_options": {"seed": 1}}])
+def test_requests_come_without_the_arguments_that_choose_some(arguments: dict, requests: Requests) -> None:
+    [name] = arguments
+    with pytest.raises(InputError, match=f"{name} came with Requests.*leave it out"):
+        RerankEnv(requests, **arguments)
 
 
 def test_an_unknown_render_mode_is_refused() -> None:

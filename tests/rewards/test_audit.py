@@ -1,6 +1,7 @@
 """The audit says what each way of answering earns and whether it may, on slates small enough to work out by hand."""
 
 import json
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 
 from rerank_env import rewards
 from rerank_env.rewards import Constant, FunctionReward, Slates, Verdict, gain, gr2, naive, testing
-from rerank_env.rewards.auditing.judging import Outcome, intervals, judged
+from rerank_env.rewards.auditing.judging import Outcome, judged
 from rerank_env.rewards.auditing.orders import BLIND
+from rerank_env.rewards.auditing.scene import Scene
 from rerank_env.rewards.auditing.texts import TEXT_ATTACKS
 from rerank_env.rewards.errors import InputError, UnknownNameError
 
@@ -136,20 +138,27 @@ def test_a_yardstick_is_not_judged():
     assert judge(outcome(5.0, 1.0, kind="yardstick")) == (None, "")
 
 
+def interval_of(pay_B, users_B):
+    zeros_B = np.zeros(len(pay_B))
+    one = Outcome("it", "blind", "", pay_B, zeros_B + 1, zeros_B, 1.0, 0.0, 0.0, Verdict.OK)
+    (row,) = judged([one], zeros_B, users_B, seed=0)
+    return row.low, row.high
+
+
 def test_intervals_are_those_of_the_mean():
-    values = np.random.default_rng(0).normal(3.0, 2.0, size=(400, 1))
-    low, high = intervals(values, np.arange(400), np.random.default_rng(1))
+    pay_B = np.random.default_rng(0).normal(3.0, 2.0, size=400)
     # 1.96 standard errors either way, to the accuracy of 1,000 resamples
-    error = 1.96 * values.std() / 20
-    assert [low[0], high[0]] == pytest.approx([values.mean() - error, values.mean() + error], abs=0.15 * error)
+    error = 1.96 * pay_B.std() / 20
+    assert interval_of(pay_B, np.arange(400)) == pytest.approx(
+        [pay_B.mean() - error, pay_B.mean() + error], abs=0.15 * error
+    )
 
 
 def test_requests_of_one_user_are_drawn_together():
-    values = np.random.default_rng(0).normal(size=(50, 2))
-    alone = intervals(values, np.arange(50), np.random.default_rng(1))
+    pay_B = np.random.default_rng(0).normal(size=50)
     # four times the same request of each user says no more than one does
-    together = intervals(np.repeat(values, 4, axis=0), np.repeat(np.arange(50), 4), np.random.default_rng(1))
-    np.testing.assert_allclose(together, alone)
+    together = interval_of(np.repeat(pay_B, 4), np.repeat(np.arange(50), 4))
+    assert together == pytest.approx(interval_of(pay_B, np.arange(50)))
 
 
 def test_the_seed_decides_all_that_is_random():
@@ -216,7 +225,7 @@ def test_a_report_prints_as_a_table_and_exports_plain_data():
     (refused,) = [line for line in lines if "malformed texts" in line]
     assert refused.split()[:2] == ["40", "malformed"]
     plain = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert (plain["requests"], plain["passed"]) == (2, False)
+    assert (plain["n_requests"], plain["passed"]) == (2, False)
     (truncated,) = [row for row in plain["rows"] if row["name"] == "truncated"]
     assert truncated == {
         "name": "truncated",
@@ -262,6 +271,35 @@ def test_an_audit_needs_slates_and_a_reward_that_exists():
         audit("naiv", SLATES)
     with pytest.raises(InputError, match="needs clicks, which is not known here"):
         audit("click_credit", SLATES)
+
+
+def test_part_of_a_scene_is_the_same_scene_on_fewer_requests():
+    rows = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+
+    def asked(numbers):
+        return Scene(
+            reward=gain(),
+            slates=Slates.of([rows[n] for n in numbers]),
+            text_format="json",
+            step=7,
+            users_B=np.array([[5, 5, 6][n] for n in numbers]),
+            groups_B=np.array([[1, 2, 3][n] for n in numbers]),
+            popularity_BK=np.array([[[1, 2, 3], [4, 5, 6], [7, 8, 9]][n] for n in numbers]),
+            prompts=["abc"[n] for n in numbers],
+            parse=read,
+        )
+
+    def read(text, size):
+        del text, size
+
+    whole = asked([0, 1, 2])
+    for rows_B, numbers in ((np.array([True, False, True]), [0, 2]), (np.array([2, 2, 1]), [2, 2, 1])):
+        part, expected = whole.take(rows_B), asked(numbers)
+        assert part.slates.relevance_BK.tolist() == expected.slates.relevance_BK.tolist()
+        for field in fields(Scene):
+            if field.name not in ("reward", "slates"):
+                np.testing.assert_array_equal(getattr(part, field.name), getattr(expected, field.name), field.name)
+        assert part.reward == whole.reward
 
 
 @settings(max_examples=30, deadline=None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rerank_env import rewards
-from rerank_env.rewards import FunctionCondition, Slates, gain, gr2, gr2_industrial, naive
+from rerank_env.rewards import FunctionCondition, NearIdentity, Slates, ValidFormat, gain, gr2, gr2_industrial, naive
 from rerank_env.rewards.auditing.derived import conditions_of, critical_steps, dresses
 from rerank_env.rewards.auditing.edits import exchanged, placed, reverse, rotated, single_edits, tail_inverted
 from rerank_env.rewards.auditing.structure import structural_warnings
@@ -84,7 +84,8 @@ def test_not_identity_is_met_by_one_swap():
 
 @pytest.mark.parametrize("swaps", [2, 4, 27])
 def test_more_than_n_swaps_are_met_by_one_more(swaps):
-    row = audit(f"valid_format.when(~near_identity(swaps={swaps}))", FIRST)[f"meets ~near_identity(swaps={swaps})"]
+    far = ~NearIdentity(swaps=swaps)
+    row = audit(ValidFormat().when(far), FIRST)[f"meets {far}"]
     assert row.mean_reward == 1.0
     # of eight candidates there are 28 exchanges of neighbours at most
     assert row.about == f"{swaps + 1} exchanges of neighbours at the end (100% meet it)"
@@ -167,7 +168,7 @@ def test_a_switch_is_asked_before_and_after():
 def test_agreement_in_a_group_is_paid_for_one_order_of_the_items():
     slates = Slates.of(np.eye(6)[np.random.default_rng(0).integers(0, 3, 50)].tolist())
     report = audit("consistency", slates, popularity_BK=np.tile(np.arange(6), (50, 1)), prompts=["prompt"] * 50)
-    assert report.requests == 50
+    assert report.n_requests == 50
     # the same order of the items under every shuffle agrees with itself; the echo by chance only
     assert report["fixed_item_order"].mean_reward == 1.0
     assert report["identity"].mean_reward == pytest.approx(0.5, abs=0.05)

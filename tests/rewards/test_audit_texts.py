@@ -7,8 +7,8 @@ import pytest
 
 from rerank_env.rewards import Slates, Verdict, audit, gain, parse
 from rerank_env.rewards.auditing.texts import TEXT_ATTACKS, VERBOSE_CHARS, Original, stand_in_prompt
-from rerank_env.rewards.auditing.writing import Dress, dressed, has_reasoning, written
-from rerank_env.rewards.formats import FORMATS
+from rerank_env.rewards.auditing.writing import Dress, dressed
+from rerank_env.rewards.formats import FORMATS, answer_text, has_reasoning, written
 from rerank_env.rewards.repairing import repair
 
 SLATES = Slates.of(np.eye(5)[np.random.default_rng(0).integers(0, 3, 60)].tolist())
@@ -80,6 +80,18 @@ def test_reasons_stand_where_the_format_has_a_place_for_them():
     assert written(["2", "1"], "tagged-arrows") == "<answer>[2] > [1]</answer>"
     assert parse(dressed((1, 0), "json", Dress("Up", cited=None)), 2, text_format="json").reasoning == "Up [1] [2]"
     assert parse(written(["2", "1"], "list", "Up."), 2).verdict is Verdict.MALFORMED
+
+
+@pytest.mark.parametrize("text_format", FORMATS)
+def test_reasons_are_escaped_where_they_are_a_json_string(text_format):
+    reasoning = 'a "quoted" line,\n\\ and \u00e9' if has_reasoning(text_format) else ""
+    answer = dressed((1, 0), text_format, Dress(reasoning))
+    assert answer == answer_text([1, 0], text_format=text_format, reasoning=reasoning)
+    assert parse(answer, 2, text_format=text_format).reasoning == reasoning
+
+
+def test_a_format_has_room_for_reasons_in_json_and_in_tags():
+    assert [name for name in FORMATS if not has_reasoning(name)] == ["arrows", "list"]
 
 
 def test_prose_is_read_where_it_may_stand_and_pays_nothing_anywhere():

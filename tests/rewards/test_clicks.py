@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rerank_env.rewards import Ndcg, Slates, gain, parse_reward, rankings
 from rerank_env.rewards.clicks import ClickCredit, click_credit
 from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.slates import ideal_rankings
 from rerank_env.rewards.testing import rankings_of, slates
 
 ESTIMATORS = ("ips", "snips", "dr")
@@ -191,7 +192,7 @@ def test_moving_a_candidate_of_more_credit_up_never_costs(data):
 
 def test_credit_makes_labels_for_every_metric():
     labelled = Slates(click_credit(LOGGED), LOGGED.sizes_B)
-    assert rankings.ideal_rankings(labelled).tolist() == [[2, 0, 1]]
+    assert ideal_rankings(labelled).tolist() == [[2, 0, 1]]
     # the credit 1, 0, 4 in its own order, against 4, 1, 0
     assert Ndcg()([[0, 1, 2]], labelled)[0] == pytest.approx((1 + 4 / 2) / (4 + SECOND), abs=1e-15)
 

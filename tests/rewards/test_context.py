@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerank_env.rewards import Cites, Context, Length, Linear, Ndcg, Overlong, Since, Slates, ValidFormat
+from rerank_env.rewards import Cites, Context, Length, Linear, Ndcg, Overlong, Since, Slates, ValidFormat, gain
 from rerank_env.rewards.context import HINTS
 from rerank_env.rewards.errors import InputError, SlateError
 from rerank_env.rewards.testing import contexts_of, rankings_of, rewards, slates
@@ -55,6 +55,16 @@ def test_an_invalid_answer_never_profits_from_a_falling_weight():
 def test_a_switch_holds_from_its_step_on():
     late = ValidFormat().when(Since(5))
     assert [late(ORDER, ONE, context=Context(step=step))[0] for step in (4, 5, 6)] == [0.0, 1.0, 1.0]
+
+
+def test_a_reward_that_begins_late_never_shelters_an_invalid_answer_if_it_is_gated():
+    # the worse order earns 1 / log2(3) - 1 = -0.37, and only the gate pays an invalid answer less
+    worse, spoilt = [[1, 0]], [[0, 0]]
+    one = Slates.of([[1, 0]])
+    sheltered, gated = gain().when(Since(5)), gain().gate(Since(5), otherwise=-1.1)
+    late = Context(step=5)
+    assert sheltered(spoilt, one, context=late)[0] == 0.0 > sheltered(worse, one, context=late)[0]
+    assert gated(spoilt, one, context=late)[0] == -1.1 < gated(worse, one, context=late)[0]
 
 
 def test_a_length_is_paid_within_its_limits():

@@ -42,6 +42,12 @@ def test_rates_are_those_of_the_conditions(data, swaps):
         assert np.isnan(found).all()
 
 
+def test_near_means_the_same_everywhere():
+    near_B = NearIdentity().holds(ANSWERS, Slates.of([[0] * size for size in SIZES]))
+    assert near_B.tolist() == [True, True, False, False, False]
+    assert copying(ANSWERS, SIZES).near_identity_rate == 2 / 4 == near_B.sum() / 4
+
+
 def test_without_a_valid_answer_nothing_is_known():
     assert np.isnan(copying([[0, 0]], [2])).all()
     assert np.isnan(copying(np.zeros((0, 2), int), Slates.of([]))).all()

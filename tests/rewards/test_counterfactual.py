@@ -10,6 +10,7 @@ from rerank_env.rewards import Auc, Mrr, Ndcg, RankPromotion, Slates, gain, rank
 from rerank_env.rewards.clicks import ClickCredit
 from rerank_env.rewards.counterfactual import ShuffledGroups, shuffled_groups
 from rerank_env.rewards.errors import InputError, RankingError, SlateError
+from rerank_env.rewards.slates import ideal_rankings
 from rerank_env.rewards.testing import rankings_of, slates
 
 
@@ -68,7 +69,7 @@ def test_a_list_is_worth_the_same_in_both_frames(data, size, reward):
 @given(slates(), st.integers(0, 9))
 def test_the_oracle_earns_the_same_under_every_order(batch, seed):
     groups = shuffled_groups(batch, 4, rng(seed))
-    oracle_BK = groups.to_canonical(rankings.ideal_rankings(groups.slates))
+    oracle_BK = groups.to_canonical(ideal_rankings(groups.slates))
     for reward in (Ndcg(), Auc(), RankPromotion(), gain()):
         earned_BG = reward(oracle_BK, batch.repeat(4)).reshape(-1, 4)
         np.testing.assert_allclose(earned_BG, np.repeat(earned_BG[:, :1], 4, axis=1), atol=1e-12)
@@ -87,7 +88,7 @@ def test_netting_each_order_leaves_copying_without_noise_and_reading_with_all_of
     batch = Slates.of([[3, 0, 1, 0], [0, 2, 0, 1, 1]])
     groups = shuffled_groups(batch, 50, rng())
     copying_BK = rankings.identity_rankings(groups.slates.sizes_B, 5)
-    reading_BK = rankings.ideal_rankings(groups.slates)
+    reading_BK = ideal_rankings(groups.slates)
     spread = {
         (who, what): values.reshape(2, 50).std(axis=1).min()
         for who, answers_BK in (("copying", copying_BK), ("reading", reading_BK))

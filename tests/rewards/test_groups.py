@@ -10,6 +10,7 @@ from rerank_env.rewards import Context, Slates, parse_reward, rankings
 from rerank_env.rewards.counterfactual import shuffled_groups
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.groups import Consistency
+from rerank_env.rewards.slates import ideal_rankings
 from rerank_env.rewards.testing import groups, rankings_of
 
 THREE = Slates.of([[0, 1, 2]])
@@ -78,7 +79,7 @@ def test_under_shuffles_reading_earns_one_and_copying_about_a_half():
     batch = Slates(np.random.default_rng(0).random((200, 8)), np.full(200, 8))
     shuffled = shuffled_groups(batch, 8, np.random.default_rng(1))
     copying_BK = rankings.identity_rankings(shuffled.slates.sizes_B, 8)
-    reading_BK = rankings.ideal_rankings(shuffled.slates)
+    reading_BK = ideal_rankings(shuffled.slates)
     assert (consistency(reading_BK, shuffled.slates, shuffled.groups_B) == 1).all()
     # Kendall's tau of random orders of 8 has variance 2 (2n + 5) / (9 n (n - 1)) = 1/12; pairs of answers are
     # uncorrelated, so the mean of 200 * 28 of (1 + tau) / 2 has a standard deviation of sqrt(1/12) / 2 / sqrt(5600)

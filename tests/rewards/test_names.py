@@ -19,19 +19,23 @@ from rerank_env.rewards import (
     Recall,
     Valid,
     ValidFormat,
+    clicks,
     conditions,
     gain,
     gr2,
     gr2_industrial,
+    groups,
     naive,
     parse_reward,
     register_reward,
     reward_names,
+    schedules,
+    textual,
     verifiable,
 )
 from rerank_env.rewards.errors import InputError, RerankError, UnknownNameError
 from rerank_env.rewards.expression import Expression
-from rerank_env.rewards.registry import CONDITION_OF, CONDITIONS, LEAVES, PRESETS, REWARD_OF
+from rerank_env.rewards.registry import CONDITION_OF, CONDITIONS, CONTEXTUAL, LEAVES, PRESETS, REWARD_OF
 from rerank_env.rewards.testing import rewards
 
 
@@ -202,9 +206,10 @@ def test_any_text_is_a_reward_or_a_typed_error(text):
 
 
 def test_everything_built_in_is_known_by_its_own_name():
-    own = [kind for module in (verifiable, conditions) for kind in vars(module).values() if isinstance(kind, type)]
-    assert {kind for kind in own if issubclass(kind, Expression) and kind.name} == {*LEAVES, *CONDITIONS}
-    assert set(REWARD_OF) >= {kind.name for kind in LEAVES} | {preset.__name__ for preset in PRESETS}
+    modules = (clicks, conditions, groups, schedules, textual, verifiable)
+    own = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
+    assert {kind for kind in own if issubclass(kind, Expression) and kind.name} == {*LEAVES, *CONTEXTUAL, *CONDITIONS}
+    assert set(REWARD_OF) >= {kind.name for kind in LEAVES + CONTEXTUAL} | {preset.__name__ for preset in PRESETS}
     assert set(CONDITION_OF) >= {kind.name for kind in CONDITIONS}
     assert len(set(REWARD_OF) | set(CONDITION_OF)) >= len(LEAVES) + len(PRESETS) + len(CONDITIONS)
     assert not set(REWARD_OF) & set(CONDITION_OF)

@@ -1,6 +1,5 @@
 """The parser: every deviation is a verdict, nothing is repaired, and no text raises."""
 
-import importlib
 import json
 import re
 import time
@@ -9,15 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strict_reader import strictly_read
 
 from rerank_env.rewards import Verdict, parse, parse_batch
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.formats import answer_text, numbers
-from rerank_env.rewards.parsing import FORMATS, MAX_CHARS
+from rerank_env.rewards.formats import FORMATS, answer_text, has_reasoning, numbers
+from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.proofs.hostile import answers, candidate_ids, spoilt
 from rerank_env.rewards.testing import hostile_texts
-
-strictly_read = importlib.import_module("strict_reader").strictly_read
 
 IDS = ["<a_12><b_3><c_200>", "B00X/(4)", "<|sid_7|>"]
 
@@ -437,7 +435,7 @@ def test_what_begins_an_answer_is_truncated_empty_or_a_shorter_answer(text, text
 )
 def test_what_is_written_is_read_back(ranking, text_format, with_ids, reasoning):
     ids = candidate_ids(len(ranking)) if with_ids else None
-    reasoning = reasoning if "json" in text_format or "tagged" in text_format else ""
+    reasoning = reasoning if has_reasoning(text_format) else ""
     text = answer_text(ranking, text_format=text_format, ids=ids, reasoning=reasoning)
     parsed = parse(text, len(ranking), text_format=text_format, ids=ids)
     assert (list(parsed.ranking), parsed.reasoning) == (ranking, reasoning)

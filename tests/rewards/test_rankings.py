@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
-from rerank_env.rewards import Slates, rankings
+from rerank_env.rewards import rankings
 from rerank_env.rewards.errors import InputError, RankingError, UnknownNameError
 from rerank_env.rewards.rankings import Verdict, from_scores
 from rerank_env.rewards.testing import rankings_of, slates
@@ -150,11 +150,6 @@ def test_random_rankings_are_valid_and_cover_every_permutation_evenly():
     # 6 permutations, 1000 expected each, standard deviation sqrt(6000 * 1/6 * 5/6) = 29
     assert len(counts) == 6
     assert (abs(counts - 1000) < 150).all()
-
-
-def test_the_ideal_order_keeps_the_incoming_order_of_equals():
-    batch = Slates.of([[0, 2, 1, 2], [0, 0]])
-    assert rankings.ideal_rankings(batch).tolist() == [[1, 3, 2, 0], [0, 1, -1, -1]]
 
 
 SCORES = [[1.0, 3.0, 1.0, 3.0]]

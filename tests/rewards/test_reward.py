@@ -1,6 +1,7 @@
 """The protocol and the algebra: what every reward promises, on random expressions and by hand."""
 
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from rerank_env.rewards import (
 )
 from rerank_env.rewards.algebra import Product, Scaled, Sum
 from rerank_env.rewards.errors import InputError, RankingError, SlateError, UnknownNameError
+from rerank_env.rewards.reward import Bounds, Leaf
 from rerank_env.rewards.testing import conditions, rankings_of, rewards, slates
 
 TWO = Slates.of([[0, 0, 1], [2, 0, 1]])
@@ -279,3 +281,28 @@ def test_rows_of_unequal_length_are_refused_in_one_sentence() -> None:
         Slates([[0, 1], [1]], [2, 1])
     with pytest.raises(RankingError, match="unequal length"):
         rankings.verdicts([[0, 1], [0, 1, 2]], [2, 3])
+
+
+@dataclass(frozen=True, repr=False)
+class Kept(Leaf):
+    """The share of the first k places that are as they came."""
+
+    k: int | None = None
+    invalid: float = -0.5
+    name = "kept"
+    identity_at_most = 1.0
+
+    def evaluate(self, answers):
+        same_BK = answers.orders_BK == np.arange(answers.slates.width)
+        return same_BK[:, : self.k].mean(axis=1)
+
+
+def test_a_leaf_of_your_own_needs_a_field_a_name_and_a_formula():
+    assert Kept(k=2).bounds() == Bounds(0.0, 1.0, -0.5, 1.0)
+    assert Kept(k=2)([KEEP, SPOILT], TWO).tolist() == [1.0, -0.5]
+    assert str(Kept(k=2, invalid=-1)) == "kept(k=2, invalid=-1)"
+    for k, says in ((0, "k is 0"), (1.5, "k is 1.5")):
+        with pytest.raises(InputError, match=says):
+            Kept(k=k)
+    with pytest.raises(InputError, match="invalid is nan"):
+        Kept(invalid=float("nan"))

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerank_env.rewards import Slates
-from rerank_env.rewards.errors import InputError, SlateError
-from rerank_env.rewards.testing import slates
+from rerank_env.rewards import Slates, rankings
+from rerank_env.rewards.errors import InputError, RankingError, SlateError
+from rerank_env.rewards.slates import canonical_orders, ideal_rankings
+from rerank_env.rewards.testing import groups, rankings_of, slates
 
 
 def test_ragged_lists_are_padded_with_zeros():
@@ -117,3 +118,67 @@ def test_a_taken_row_is_the_row(batch, data):
     assert vars(taken).keys() == {field.name for field in dataclasses.fields(Slates)}
     assert (taken.relevance_BK == batch.relevance_BK[row]).all()
     assert taken.sizes_B.tolist() == [batch.sizes_B[row]]
+
+
+def logged_copies():
+    """Two requests of three and two candidates with all that can be known of a candidate."""
+    return Slates(
+        relevance_BK=np.array([[0.0, 1, 2], [3, 0, 0]]),
+        sizes_B=np.array([3, 2]),
+        clicks_BK=np.array([[1, 0, 0], [0, 1, 0]]),
+        propensities_BK=np.array([[1, 0.5, 0.25], [1, 0.5, 0]]),
+        predictions_BK=np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0]]),
+        canonical_BK=np.array([[1, 2, 0], [1, 0, -1]]),
+    )
+
+
+def test_all_that_is_known_of_a_candidate_moves_with_it():
+    moved = logged_copies().reordered([[2, 0, 1], [1, 0, -1]])
+    assert {name: values_BK.tolist() for name, values_BK in moved.by_candidate.items()} == {
+        "relevance_BK": [[2, 0, 1], [0, 3, 0]],
+        "clicks_BK": [[0, 1, 0], [1, 0, 0]],
+        "propensities_BK": [[0.25, 1, 0.5], [0.5, 1, 0]],
+        "predictions_BK": [[0.3, 0.1, 0.2], [0.5, 0.4, 0]],
+        "canonical_BK": [[0, 1, 2], [0, 1, -1]],
+    }
+    assert moved.sizes_B.tolist() == [3, 2]
+
+
+def test_what_is_not_known_stays_unknown():
+    moved = Slates.of([[0, 1]]).reordered([[1, 0]])
+    assert set(moved.by_candidate) == {"relevance_BK"}
+    assert vars(moved).keys() == {field.name for field in dataclasses.fields(Slates)}
+
+
+@pytest.mark.parametrize(
+    ("orders", "says"),
+    [
+        ([[0, 1, 1], [0, 1, -1]], "row 0 is no ranking of 3 candidates"),
+        ([[0, 1, 2], [0, 2, -1]], "row 1 is no ranking of 2 candidates"),
+        ([[0, 1, 2]], "1 rows"),
+        ([[0, 1, 2, -1], [0, 1, -1, -1]], r"shape \(2, 4\), expected \(2, 3\); pad their rows"),
+    ],
+)
+def test_an_order_that_is_no_ranking_is_refused(orders, says):
+    with pytest.raises(RankingError, match=says):
+        logged_copies().reordered(orders)
+
+
+@given(groups(requests=slates(logged=True)), st.data())
+def test_an_order_and_its_inverse_change_nothing(drawn, data):
+    batch = drawn.slates
+    orders_BK = data.draw(rankings_of(batch))
+    back = batch.reordered(orders_BK).reordered(rankings.invert(orders_BK, batch.sizes_B))
+    for name, values_BK in batch.by_candidate.items():
+        assert (getattr(back, name) == values_BK).all()
+
+
+def test_the_ideal_order_keeps_the_incoming_order_of_equals():
+    assert ideal_rankings(Slates.of([[0, 2, 1, 2], [0, 0]])).tolist() == [[1, 3, 2, 0], [0, 1, -1, -1]]
+
+
+def test_an_order_is_told_in_the_numbers_of_the_unshuffled_request():
+    # places 2, 0, 1 of the first copy hold the candidates 0, 1, 2; padding stays in place
+    orders_BK = np.array([[2, 0, 1], [0, 1, 2]])
+    assert canonical_orders(orders_BK, logged_copies()).tolist() == [[0, 1, 2], [1, 0, 2]]
+    assert canonical_orders(orders_BK, Slates.of([[0, 1, 2], [1, 0]])) is orders_BK

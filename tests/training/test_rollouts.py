@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rerank_env.agents import plackett_luce  # noqa: E402
+from rerank_env.agents import TokenPolicy, plackett_luce  # noqa: E402
 from rerank_env.agents.observations import tensors  # noqa: E402
+from rerank_env.agents.token_policy import rankings_of  # noqa: E402
 from rerank_env.rewards import parse_reward, rankings  # noqa: E402
 from rerank_env.training.rollouts import Sampler  # noqa: E402
 
@@ -36,6 +37,7 @@ def test_rewards_raw_metric_and_flags_are_those_of_the_sampled_rankings(sampler,
     np.testing.assert_array_equal(found.identity_BG.ravel(), rankings.is_identity(flat, slates.sizes_B))
     assert found.valid_BG.all()
     assert (rankings.verdicts(flat, slates.sizes_B) == rankings.Verdict.OK).all()
+    np.testing.assert_array_equal(found.tokens_BGT, found.rankings_BGK)
 
 
 def test_log_probabilities_are_those_of_the_policy_that_sampled(sampler, requests) -> None:
@@ -87,3 +89,34 @@ def test_groups_can_be_taken_and_joined(sampler) -> None:
 def test_a_group_is_dead_where_the_raw_metric_never_differs(sampler) -> None:
     found = sampler.sample(np.arange(6), generator())
     assert found.dead().tolist() == [len(set(group)) == 1 for group in found.raw_BG.tolist()]
+
+
+@pytest.mark.parametrize("reward", ["naive", "gr2", "gr2_industrial", "gain", "ndcg(invalid=-0.5)"])
+def test_answers_that_are_no_ranking_are_paid_the_declared_score(requests, reward) -> None:
+    policy = TokenPolicy.for_requests(requests, generator=generator(2), dim=8, heads=2)
+    sampler = Sampler(policy, requests, reward, metric="ndcg@3", requests_per_step=20, group_size=100)
+    rows = np.argsort(requests.sizes_B, kind="stable")[:20]  # three candidates: even a beginner is right at times
+    found = sampler.sample(rows, generator())
+    sampler.close()
+    flat, sizes_A = found.rankings_BGK.reshape(2000, -1), requests.sizes_B[rows].repeat(100)
+    verdicts_A = rankings.verdicts(flat, sizes_A)
+    np.testing.assert_array_equal(found.valid_BG.ravel(), verdicts_A == rankings.Verdict.OK)
+    assert 10 < found.valid_BG.sum() < 1000
+    paid = parse_reward(reward)
+    assert (found.rewards_BG[~found.valid_BG] == paid.invalid).all()
+    assert (found.raw_BG[~found.valid_BG] == 0.0).all()
+    assert not found.identity_BG[~found.valid_BG].any()
+    expected = paid(flat, requests.slates.take(rows.repeat(100)))
+    np.testing.assert_array_equal(found.rewards_BG.ravel(), expected)
+
+
+def test_words_are_kept_beside_what_the_environment_was_told(requests) -> None:
+    policy = TokenPolicy.for_requests(requests, generator=generator(2), dim=8, heads=2)
+    sampler = Sampler(policy, requests, "naive", metric="ndcg@3", requests_per_step=5, group_size=4)
+    found = sampler.sample(np.arange(5), generator())
+    sampler.close()
+    assert found.tokens_BGT.shape == found.logprobs_BGT.shape == found.entropy_BGT.shape == (5, 4, 7)
+    sizes_B = torch.from_numpy(requests.sizes_B[:5])
+    np.testing.assert_array_equal(rankings_of(found.tokens_BGT, sizes_B), found.rankings_BGK)
+    log_p_BGT = policy.log_prob(requests.take(np.arange(5)), found.tokens_BGT)
+    torch.testing.assert_close(found.logprobs_BGT, log_p_BGT, rtol=0, atol=1e-6)

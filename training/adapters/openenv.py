@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
         f'the OpenEnv adapter needs {error.name}, which is not installed; run: pip install "rerank-env[openenv]"'
     ) from error
 
-from rerank_env.data import DATASETS, KINDS, SPLITS, Requests, load
+from rerank_env.data import DATASETS, KINDS, SPLITS, Requests
 from rerank_env.episodes import EpisodeError
 from rerank_env.prompts import PROMPT, build_prompt
 from rerank_env.rewards import Reward
@@ -46,6 +46,7 @@ from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.rankings import Verdict, is_identity
+from rerank_env.task import KIND, SPLIT, requests_of
 from rerank_env.training.adapters.openenv_rubrics import RewardRubric
 
 
@@ -81,7 +82,6 @@ class RerankState(State):
 class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState]):
     """One episode at a time over `data`, the name of a data set or `Requests`; further arguments as in `RerankEnv`.
 
-
     `rubric` is the reward as a tree, see `openenv_rubrics`. Raises `UnknownNameError` or `InputError` for an argument
     that cannot be used, and for a reward that compares the answers of a group.
     """
@@ -91,17 +91,15 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
     def __init__(
         self,
         data: str | Requests = "synthetic",
-        split: str = "train",
-        kind: str = "graded",
+        split: str = SPLIT,
+        kind: str = KIND,
         *,
         reward: str | Reward = "gain",
         text_format: str = "list",
         max_chars: int = MAX_CHARS,
         data_options: Mapping[str, Any] | None = None,
     ) -> None:
-        requests = data if isinstance(data, Requests) else load(data, split=split, kind=kind, **(data_options or {}))
-        if not len(requests):
-            raise InputError(f"the data {requests.name!r} holds no requests; choose another split or data set")
+        requests = requests_of(data, split, kind, options=data_options)
         super().__init__(rubric=RewardRubric(reward, requests.slates, text_format=text_format, max_chars=max_chars))
         self.requests = requests
         self.text_format = text_format

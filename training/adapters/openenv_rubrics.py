@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from rerank_env.rewards.algebra import Constant, Scaled, Sum
 from rerank_env.rewards.conditions import Valid
-from rerank_env.rewards.errors import InputError, MissingExtraError
-from rerank_env.rewards.names import parse_reward
+from rerank_env.rewards.errors import MissingExtraError
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.reward import Condition, Reward
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.shaping import Choice
 from rerank_env.rewards.shaping import Gate as RewardGate
 from rerank_env.rewards.slates import Slates
+from rerank_env.training.adapters.records import REMEDIES
 
 try:
     from openenv.core.rubrics import Gate, Rubric, WeightedSum
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 HEAVIEST = 1e6
 """A sum with a larger weight stays whole: `WeightedSum` checks in floats that its weights add up to 1."""
+
+_REMEDIES = {**REMEDIES, "step": "pass step to reset", "tokens": "give the action its length in tokens"}
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class Reading:
         return replace(self, scorer=replace(self.scorer, reward=reward))
 
     def scored(self, action: RerankAction, observation: RerankObservation) -> Scored:
-        """What the answer earned, a batch of one."""
+        """What the answer earned, a batch of one. Raises `InputError` where the reward needs what was not told."""
+        told = {"step": observation.step, "tokens": action.tokens}
+        known = (need for need, value in told.items() if value is not None)
+        self.scorer.check_needs(*self.slates.provides, *known, where="OpenEnv", remedies=_REMEDIES)
         return self.scorer(
             [action.completion],
             self.slates.take([observation.request]),
@@ -100,7 +105,7 @@ class Number(Rubric):
 class Branch(Rubric):
     """`then` where the gate lets the answer through, else `otherwise`; the other one is not asked."""
 
-    def __init__(self, text: str, gate: Gate, then: Rubric, otherwise: Rubric) -> None:
+    def __init__(self, text: str, gate: Gate, *, then: Rubric, otherwise: Rubric) -> None:
         super().__init__()
         self.text = text
         self.gate = gate
@@ -128,14 +133,9 @@ class RewardRubric(Rubric):
         self, reward: Reward | str, slates: Slates, *, text_format: str = "list", max_chars: int = MAX_CHARS
     ) -> None:
         super().__init__()
-        self.reward = parse_reward(reward)
-        scorer = Scorer(self.reward, text_format, max_chars)
-        if "groups" in self.reward.needs:
-            raise InputError(
-                f"the reward {self.reward} compares the answers of one group, and OpenEnv scores every answer by "
-                "itself; leave that term to the trainer, or train with the trl or verl adapter"
-            )
-        scorer.check_needs("step", "tokens", *slates.provides, where="OpenEnv")
+        scorer = Scorer(reward, text_format, max_chars=max_chars)
+        scorer.check_needs("step", "tokens", *slates.provides, where="OpenEnv", remedies=REMEDIES)
+        self.reward = scorer.reward
         self.reading = Reading(scorer, slates)
         self.valid = _gate(Valid(), self.reading)
         self.total = rubric_of(self.reward, self.reading)
@@ -163,10 +163,10 @@ def rubric_of(reward: Reward, reading: Reading) -> Rubric:
             return rubric_of(reward.reward, reading)
         case RewardGate():
             then, otherwise = rubric_of(reward.reward, reading), Number(reward.fallback)
-            return Branch(str(reward), _gate(reward.condition, reading), then, otherwise)
+            return Branch(str(reward), _gate(reward.condition, reading), then=then, otherwise=otherwise)
         case Choice():
             then, otherwise = rubric_of(reward.reward, reading), rubric_of(reward.alternative, reading)
-            return Branch(str(reward), _gate(reward.condition, reading), then, otherwise)
+            return Branch(str(reward), _gate(reward.condition, reading), then=then, otherwise=otherwise)
     return Part(reading.of(reward))
 
 

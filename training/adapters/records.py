@@ -3,7 +3,8 @@
 A row is a dictionary of texts, numbers and flat lists, the same keys in every row of a data set:
 
 - `prompt`: messages `[{"role": "user", "content": ...}]`, or the bare text
-- `request`: row of the requests it came from, which is also the group of the answers to it; `data`: their name
+- `request`: row of the unshuffled request, which is also the group of the answers to it and to its shuffled copies;
+  `data`: the name of the requests
 - `size`: how many candidates; `text_format`: how the prompt asks to be answered
 - `candidate_ids`: item numbers as texts, in incoming order; `input_order`: the place of each in the unshuffled order
 - `relevance`: the gain of each candidate, in incoming order
@@ -14,7 +15,8 @@ the wrong ones. May import numpy and the core.
 
     rows = request_rows(load("synthetic"), text_format="list")
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    scored = Scorer("gain")(["[2, 1, 3]"] * len(rows), slates_of(columns, len(rows)))
+    slates = slates_of(columns, len(rows), text_format="list")
+    scored = Scorer("gain", "list")(["[2, 1, 3]"] * len(rows), slates)
 """
 
 from __future__ import annotations
@@ -41,8 +43,21 @@ Row = dict[str, Any]
 LOGGED = ("clicks", "propensities", "predictions")
 """The columns that only some requests have."""
 
+LOGS = ("clicks", "predictions")
+"""What a reward may need of them."""
+
 _NEEDED_FOR = {"clicks": ("clicks", "propensities"), "predictions": ("predictions",), "groups": ("request",)}
 """The columns behind what a reward may need besides relevance."""
+
+REMEDIES: Mapping[str, str] = {
+    **dict.fromkeys(("chars", "reasonings"), "score completions with TrlReward, which reads them"),
+    "clicks": "build the data from requests with clicks and propensities",
+    "groups": "every answer is scored by itself, so leave that term to the trainer, or train with TrlReward",
+    "predictions": "build the data from requests with predictions",
+    "step": "nobody tells it, so write the number that is meant, or train with TrlReward",
+    "tokens": "nobody counts them, so use a length in chars, or train with TrlReward",
+}
+"""What a user of an adapter can do where a reward needs what the peer does not tell."""
 
 
 def request_rows(requests: Requests, *, text_format: str = "list", conversational: bool = True) -> list[Row]:
@@ -56,7 +71,8 @@ def request_rows(requests: Requests, *, text_format: str = "list", conversationa
     order_BK = slates.canonical_BK
     log = {name: values for name in LOGGED if (values := getattr(slates, f"{name}_BK")) is not None}
     rows: list[Row] = []
-    for number, (prompt, size) in enumerate(zip(prompts, slates.sizes_B.tolist(), strict=True)):
+    numbers = requests.origins.tolist()
+    for row, (prompt, size, number) in enumerate(zip(prompts, slates.sizes_B.tolist(), numbers, strict=True)):
         rows.append(
             {
                 "prompt": [{"role": "user", "content": prompt}] if conversational else prompt,
@@ -64,22 +80,29 @@ def request_rows(requests: Requests, *, text_format: str = "list", conversationa
                 "data": requests.name,
                 "size": size,
                 "text_format": text_format,
-                "candidate_ids": [str(item) for item in requests.candidates_BK[number, :size].tolist()],
-                "input_order": list(range(size)) if order_BK is None else order_BK[number, :size].tolist(),
-                "relevance": slates.relevance_BK[number, :size].tolist(),
-                **{name: values_BK[number, :size].tolist() for name, values_BK in log.items()},
+                "candidate_ids": [str(item) for item in requests.candidates_BK[row, :size].tolist()],
+                "input_order": list(range(size)) if order_BK is None else order_BK[row, :size].tolist(),
+                "relevance": slates.relevance_BK[row, :size].tolist(),
+                **{name: values_BK[row, :size].tolist() for name, values_BK in log.items()},
             }
         )
     return rows
 
 
-def slates_of(columns: Mapping[str, Any], count: int, *, needs: Iterable[str] = ()) -> Slates:
+def slates_of(columns: Mapping[str, Any], count: int, *, text_format: str, needs: Iterable[str] = ()) -> Slates:
     """What a reward may look at of `count` answers, one entry a column each; columns it does not know are ignored.
 
-    `needs` are those of the reward. Raises `InputError` naming the column that is missing, `DataError` naming column
-    and answer where lengths disagree, and `SlateError` where the numbers cannot be those of a request.
+    `text_format` is what answers are read as, `needs` are those of the reward. Raises `InputError` naming the column
+    that is missing or the first answer whose prompt asked for another format, `DataError` naming column and answer
+    where lengths disagree, and `SlateError` where the numbers cannot be those of a request.
     """
     check_columns(columns, needs)
+    for answer, asked in enumerate(_entries(columns, "text_format", count) if "text_format" in columns else ()):
+        if asked != text_format:
+            raise InputError(
+                f"the prompt of answer {answer} asks for the text format {asked!r} but the reward reads "
+                f"{text_format!r}; build both with the same text_format"
+            )
     relevance = as_lists("relevance", columns["relevance"], count=count)
     log = {
         name: paired(name, columns[name], "relevance", relevance) for name in LOGGED if columns.get(name) is not None
@@ -106,9 +129,9 @@ def slates_of(columns: Mapping[str, Any], count: int, *, needs: Iterable[str] = 
     )
 
 
-def slate_of(row: Mapping[str, Any], *, needs: Iterable[str] = ()) -> Slates:
+def slate_of(row: Mapping[str, Any], *, text_format: str, needs: Iterable[str] = ()) -> Slates:
     """`slates_of` for one answer, to the request of `row`."""
-    return slates_of({name: [value] for name, value in row.items()}, 1, needs=needs)
+    return slates_of({name: [value] for name, value in row.items()}, 1, text_format=text_format, needs=needs)
 
 
 def groups_of(columns: Mapping[str, Any], count: int) -> IntArray:
@@ -126,18 +149,6 @@ def groups_of(columns: Mapping[str, Any], count: int) -> IntArray:
     numbers: dict[tuple[Any, int], int] = {}
     groups = [numbers.setdefault(key, len(numbers)) for key in zip(names, requests, strict=True)]
     return np.array(groups, dtype=np.int64)
-
-
-def check_format(columns: Mapping[str, Any], count: int, text_format: str) -> None:
-    """Raise `InputError` where a prompt asked for answers in another text format than the reward reads."""
-    if "text_format" not in columns:
-        return
-    for answer, asked in enumerate(_entries(columns, "text_format", count)):
-        if asked != text_format:
-            raise InputError(
-                f"the prompt of answer {answer} asks for the text format {asked!r} but the reward reads "
-                f"{text_format!r}; build both with the same text_format"
-            )
 
 
 def check_columns(columns: Iterable[str], needs: Iterable[str]) -> None:

@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rerank_env.data import Requests, load
+from rerank_env.data import Requests
+from rerank_env.episodes import EpisodeError
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.names import parse_reward
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scorer
+from rerank_env.rewards.slates import Slates
+from rerank_env.task import KIND, SPLIT, requests_of
 from rerank_env.training.adapters.records import (
+    LOGS,
+    REMEDIES,
     check_columns,
-    check_format,
     groups_of,
     legal_name,
     signals,
@@ -41,6 +44,8 @@ OnFailure = Literal["score", "abstain"]
 
 _TOOL_FORMAT = "list"
 """What the argument of the tool is read as."""
+
+_REMEDIES = {**REMEDIES, "step": "pass trainer_state, as TRL does", "tokens": "pass completion_ids, as TRL does"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class TrlReward:
 
     reward: Reward | str
     text_format: str = "list"
+    _: KW_ONLY
     on_failure: OnFailure = "score"
     max_chars: int = MAX_CHARS
 
@@ -72,7 +78,7 @@ class TrlReward:
     @cached_property
     def scorer(self) -> Scorer:
         """The path from text to numbers that every adapter takes."""
-        return Scorer(self.reward, self.text_format, self.max_chars)
+        return Scorer(self.reward, self.text_format, max_chars=self.max_chars)
 
     @property
     def __name__(self) -> str:
@@ -99,10 +105,12 @@ class TrlReward:
         """
         count = len(completions)
         needs = self.scorer.needs
-        check_format(columns, count, self.text_format)
-        slates = slates_of(columns, count, needs=needs)
+        slates = slates_of(columns, count, text_format=self.text_format, needs=needs)
         if completion_ids is not None and len(completion_ids) != count:
             raise InputError(f"completion_ids has {len(completion_ids)} entries for {count} completions; give one each")
+        told = {"step": trainer_state, "tokens": completion_ids}
+        known = (need for need, value in told.items() if value is not None)
+        self.scorer.check_needs("groups", *slates.provides, *known, where="TRL", remedies=_REMEDIES)
         scored = self.scorer(
             completions,
             slates,
@@ -124,23 +132,24 @@ def dataset_and_reward(
     data: str | Requests,
     reward: Reward | str = "gain",
     *,
+    split: str = SPLIT,
+    kind: str = KIND,
     text_format: str = "list",
     conversational: bool = True,
     on_failure: OnFailure = "score",
     max_chars: int = MAX_CHARS,
-    **options: Any,
+    data_options: Mapping[str, Any] | None = None,
 ) -> tuple[Dataset, TrlReward]:
     """A data set and the reward that reads it, built together so that every column is where the reward looks for it.
 
-    `data`: requests, or the name of a data set with further `options` of `rerank_env.load` such as `split`. Raises
-    `InputError` where the reward needs a column that these requests do not have.
+    `data`: the name of a data set, with `split`, `kind` and the further `data_options` of `rerank_env.load`, or
+    requests without them. Raises what `rerank_env.task.requests_of` does, and `InputError` where the reward needs a
+    column that these requests do not have.
     """
     from rerank_env.training.adapters.huggingface import to_dataset
 
-    if isinstance(data, Requests) and options:
-        raise InputError(f"{sorted(options)[0]} is an option for data given by name; leave it out, or name the data")
-    requests = data if isinstance(data, Requests) else load(data, **options)
-    worth = TrlReward(reward, text_format, on_failure, max_chars)
+    requests = requests_of(data, split, kind, options=data_options)
+    worth = TrlReward(reward, text_format, on_failure=on_failure, max_chars=max_chars)
     dataset = to_dataset(requests, text_format=text_format, conversational=conversational)
     check_columns(dataset.column_names, worth.scorer.needs)
     return dataset, worth
@@ -155,9 +164,8 @@ class RerankTool:
 
     def __init__(self, reward: Reward | str = "gain") -> None:
         self._scorer = Scorer(reward, _TOOL_FORMAT)
-        self._needs = parse_reward(reward).needs
-        check_met(self._needs, frozenset({"clicks", "predictions"}), f"in a TRL environment, {reward}")
-        self._row: Mapping[str, Any] = {}
+        check_met(self._scorer.needs, frozenset(LOGS), f"in a TRL environment, {self._scorer.reward}", REMEDIES)
+        self._slate: Slates | None = None
         self._answer = ""
 
     def reset(self, **row: Any) -> str:
@@ -165,9 +173,7 @@ class RerankTool:
 
         Raises `InputError` for a row that cannot be scored, before anything is generated.
         """
-        self._row, self._answer = row, ""
-        check_format({name: [value] for name, value in row.items()}, 1, _TOOL_FORMAT)
-        slate_of(row, needs=self._needs)
+        self._slate, self._answer = slate_of(row, text_format=_TOOL_FORMAT, needs=self._scorer.needs), ""
         return (
             "\n\nHand this answer in by calling the tool submit_ranking, once; what is written outside the call is not "
             "read."
@@ -189,7 +195,9 @@ class RerankTool:
 
     def get_reward(self) -> float:
         """The score of the ranking that was handed in; that of an empty answer where none was."""
-        return float(self._scorer([self._answer], slate_of(self._row)).total_B[0])
+        if self._slate is None:
+            raise EpisodeError("no request has been asked; call reset with a row of the data set first")
+        return float(self._scorer([self._answer], self._slate).total_B[0])
 
 
 def environment_factory(reward: Reward | str = "gain") -> Callable[[], RerankTool]:

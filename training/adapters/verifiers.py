@@ -18,11 +18,11 @@ of a module of your own, whose name is then the id of the taskset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Self
 
-from rerank_env.rewards.errors import InputError, MissingExtraError, RewardError
+from rerank_env.rewards.errors import MissingExtraError, RewardError
 
 try:
     import verifiers.v1 as vf
@@ -32,31 +32,22 @@ except ModuleNotFoundError as error:
         f'the verifiers adapter needs {error.name}, which is not installed; run: pip install "rerank-env[verifiers]"'
     ) from error
 
-from rerank_env.data import Requests, load
-from rerank_env.rewards.names import parse_reward
+from rerank_env.data import Requests
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
-from rerank_env.training.adapters.records import check_columns, check_format, request_rows, signals, slate_of
+from rerank_env.task import KIND, SPLIT, requests_of
+from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, request_rows, signals, slate_of
 
 __all__ = ["RerankTaskset"]
 
-REFUSED: Mapping[str, str] = {
-    "groups": "compares the rollouts of one group, and verifiers scores every rollout by itself; "
-    "leave that term to the trainer, or train with the trl or verl adapter",
-    "step": "follows the training step, which verifiers does not tell a task; write the number that is meant",
-}
-"""What a reward may not need here, and why."""
-
 
 @lru_cache(maxsize=64)
-def _scoring(reward: str, text_format: str, max_chars: int) -> tuple[Scorer, frozenset[str]]:
-    """The path from a text to its numbers, and what else the reward needs to know."""
-    needs = parse_reward(reward).needs
-    for need, why in REFUSED.items():
-        if need in needs:
-            raise InputError(f"the reward {reward!r} {why}")
-    return Scorer(reward, text_format, max_chars), needs
+def _scorer(reward: str, text_format: str, max_chars: int) -> Scorer:
+    """The path from a text to its numbers."""
+    scorer = Scorer(reward, text_format, max_chars=max_chars)
+    scorer.check_needs("tokens", *LOGS, where="verifiers", remedies=REMEDIES)
+    return scorer
 
 
 class RerankData(vf.TaskData):
@@ -78,16 +69,21 @@ class RerankTaskConfig(vf.TaskConfig):
     @model_validator(mode="after")
     def _check(self) -> Self:
         """An unknown name or format, or a reward that has no place here, is refused before anything runs."""
-        _scoring(self.reward, self.text_format, self.max_chars)
+        _ = self.scorer
         return self
+
+    @property
+    def scorer(self) -> Scorer:
+        """The path from a text to its numbers, the same object for the same settings."""
+        return _scorer(self.reward, self.text_format, self.max_chars)
 
 
 class RerankConfig(vf.TasksetConfig):
     """Which requests, by the arguments of `rerank_env.load`, and how answers to them are scored."""
 
     data: str = "synthetic"
-    split: str = "train"
-    kind: str = "graded"
+    split: str = SPLIT
+    kind: str = KIND
     data_options: dict[str, int | None] = Field(default_factory=dict)
     task: RerankTaskConfig = RerankTaskConfig()
 
@@ -107,9 +103,8 @@ class RerankTask(vf.Task[RerankData, vf.State, RerankTaskConfig]):
         return {name: float(values_B[0]) for name, values_B in signals(*self._scored(trace)).items()}
 
     def _scored(self, trace: vf.Trace) -> tuple[Scored, Slates]:
-        scorer, needs = _scoring(self.config.reward, self.config.text_format, self.config.max_chars)
-        check_format({"text_format": [self.data.row["text_format"]]}, 1, self.config.text_format)
-        slate = slate_of(self.data.row, needs=needs)
+        scorer = self.config.scorer
+        slate = slate_of(self.data.row, text_format=scorer.text_format, needs=scorer.needs)
         tokens_B = None if trace.usage is None else [trace.num_output_tokens]
         scored = scorer([_answer(trace)], slate, tokens_B=tokens_B)
         for failure in scored.failures:
@@ -123,16 +118,15 @@ class RerankTaskset(vf.Taskset[RerankTask, RerankConfig]):
     def requests(self) -> Requests:
         """What the tasks are made of; override it to bring requests of your own."""
         config = self.config
-        return load(config.data, split=config.split, kind=config.kind, **config.data_options)
+        return requests_of(config.data, config.split, config.kind, options=config.data_options)
 
     def load(self) -> Iterator[RerankTask]:
-        """One task a request; raises what `rerank_env.load` does, and `InputError` where the reward needs a log that
-        the requests do not have.
+        """One task a request; raises what `requests` does, and `InputError` where the reward needs a log that the
+        requests do not have.
         """
         settings = self.config.task
-        _, needs = _scoring(settings.reward, settings.text_format, settings.max_chars)
         for row in request_rows(self.requests(), text_format=settings.text_format, conversational=False):
-            check_columns(row, needs)
+            check_columns(row, settings.scorer.needs)
             prompt, name = row.pop("prompt"), f"{row['data']}, request {row['request']}"
             yield RerankTask(RerankData(name=name, prompt=prompt, row=row), settings)
 

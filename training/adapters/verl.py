@@ -11,14 +11,14 @@ dynamic sampling) should look at that and not at the shaped reward, in which an 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rerank_env import durable
 from rerank_env.data.requests import Requests
-from rerank_env.rewards.context import check_met
+from rerank_env.rewards.context import HINTS, check_met
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.function import FunctionReward
 from rerank_env.rewards.names import parse_reward
@@ -26,15 +26,12 @@ from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scorer
-from rerank_env.training.adapters.records import check_columns, check_format, request_rows, signals, slate_of
+from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, request_rows, signals, slate_of
 
 FUNCTION = "compute_score"
 """The name that verl looks for in the file."""
 
 ABILITY = "reranking"
-
-_LOGGED = frozenset({"clicks", "predictions"})
-"""What a reward may need besides the text, where the requests have it."""
 
 _MODULE = '''"""The reward of a verl run, written by rerank_env; verl loads {function} from this file."""
 
@@ -55,18 +52,20 @@ class VerlReward:
 
     reward: Reward | str
     text_format: str = "list"
+    _: KW_ONLY
     metric: Reward | str = "ndcg@10"
     max_chars: int = MAX_CHARS
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        self.scorer.check_needs(*_LOGGED, where="verl")
-        check_met(self.quality.needs, _LOGGED, f"as a raw metric, {self.quality}")
+        self.scorer.check_needs(*LOGS, where="verl", remedies=REMEDIES)
+        remedies = dict.fromkeys(HINTS, "name a metric of the ranking alone")
+        check_met(self.quality.needs, frozenset(LOGS), f"as a raw metric, {self.quality}", remedies)
 
     @cached_property
     def scorer(self) -> Scorer:
         """The path from text to numbers that every adapter takes."""
-        return Scorer(self.reward, self.text_format, self.max_chars)
+        return Scorer(self.reward, self.text_format, max_chars=self.max_chars)
 
     @cached_property
     def quality(self) -> Reward:
@@ -94,8 +93,7 @@ class VerlReward:
         Raises `InputError` naming what is missing, `DataError` where lengths disagree.
         """
         row = {**(extra_info or {}), "relevance": ground_truth}
-        check_format({name: [value] for name, value in row.items()}, 1, self.text_format)
-        slates = slate_of(row, needs=self.needs)
+        slates = slate_of(row, text_format=self.text_format, needs=self.needs)
         scored = self.scorer([solution_str], slates)
         metric_B = self.quality(scored.rankings_BK, slates, verdicts_B=scored.verdicts_B)
         return {
@@ -136,7 +134,7 @@ def to_verl(
     Raises `InputError` for a reward whose text does not read back or needs what these requests do not have, and
     `CheckpointError` where a file cannot be written.
     """
-    worth = VerlReward(_text(reward, imports), text_format, _text(metric, imports), max_chars)
+    worth = VerlReward(_text(reward, imports), text_format, metric=_text(metric, imports), max_chars=max_chars)
     folder = Path(directory).absolute()
     train = _save_rows(requests, worth, folder / "train.parquet")
     held_out = None if validation is None else _save_rows(validation, worth, folder / "validation.parquet")
@@ -185,9 +183,9 @@ def _save_rows(requests: Requests, worth: VerlReward, path: Path) -> Path:
             "prompt": row.pop("prompt"),
             "ability": ABILITY,
             "reward_model": {"style": "rule", "ground_truth": row.pop("relevance")},
-            "extra_info": {"index": row["request"], **row},
+            "extra_info": {"index": index, **row},
         }
-        for row in request_rows(requests, text_format=worth.text_format)
+        for index, row in enumerate(request_rows(requests, text_format=worth.text_format))
     ]
     return huggingface.save(Dataset.from_list(rows, features=types), path)
 

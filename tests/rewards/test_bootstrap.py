@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from rerank_env.rewards.bootstrap import Interval, cluster_bootstrap
 from rerank_env.rewards.errors import InputError
-from rerank_env.training.bootstrap import Interval, cluster_bootstrap
 
 SETTINGS = settings(max_examples=40, deadline=None)
 
@@ -96,6 +96,27 @@ def test_the_difference_of_a_column_with_itself_is_exactly_zero(seed) -> None:
     assert (one.low, one.high) == pytest.approx((-two.high, -two.low), abs=1e-12)
 
 
+def test_a_ratio_is_that_of_the_sums_over_the_requests_drawn():
+    # Users 1, 2 and 3 answered 2 + 1, 0 and 1 times and were right 1 + 0, 0 and 1 times: 2 of 4.
+    values_BC = np.array([[1.0, 2.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    users_B = np.array([1, 1, 2, 3])
+    bootstrap = cluster_bootstrap(values_BC, users_B, resamples=400, rng=np.random.default_rng(0))
+    found = bootstrap.ratio(0, 1)
+    assert found.value == 0.5
+    # Drawn alone or with user 2, user 1 makes 1/3 and user 3 makes 1; one draw in 27 is user 2 alone and is left out.
+    assert (found.low, found.high) == pytest.approx((1 / 3, 1.0))
+    assert (bootstrap.resampled_RC[:, 1] == 0).any()
+
+
+def test_a_ratio_to_nothing_is_nan_which_is_none_in_json():
+    bootstrap = cluster_bootstrap(np.zeros((3, 2)), np.arange(3), resamples=5, rng=np.random.default_rng(0))
+    found = bootstrap.ratio(0, 1)
+    assert np.isnan([found.value, found.low, found.high]).all()
+    assert found.to_dict() == {"value": None, "low": None, "high": None}
+    assert bootstrap.interval(0).to_dict() == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert str(Interval(0.5, 0.25, 1.0)) == "0.5000 [0.2500, 1.0000]"
+
+
 def test_a_gain_is_an_interval_above_zero() -> None:
     assert Interval(0.2, 0.1, 0.3).is_gain
     for low, high in ((0.0, 0.3), (-0.1, 0.3), (-0.3, -0.1)):
@@ -105,7 +126,7 @@ def test_a_gain_is_an_interval_above_zero() -> None:
 def test_the_seed_decides_the_interval_however_many_resamples_are_made_at_a_time(monkeypatch) -> None:
     values_BC, users_B = made_up(5)
     several = cluster_bootstrap(values_BC, users_B, resamples=600, rng=np.random.default_rng(0))
-    monkeypatch.setattr("rerank_env.training.bootstrap.RESAMPLES_AT_A_TIME", 7)
+    monkeypatch.setattr("rerank_env.rewards.bootstrap.RESAMPLES_AT_A_TIME", 7)
     few = cluster_bootstrap(values_BC, users_B, resamples=600, rng=np.random.default_rng(0))
     np.testing.assert_allclose(few.resampled_RC, several.resampled_RC, rtol=1e-12)
 

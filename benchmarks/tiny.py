@@ -22,7 +22,13 @@ CONTEXT = 160
 
 def tiny_tokenizer(chat_template: str = CHAT_TEMPLATE, *, whole: tuple[str, ...] = WHOLE) -> Any:
     """Bytes, numbers, runs of blanks and the `whole` texts as tokens; decoding gives the text that was encoded."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import (  # type: ignore[import-not-found]
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     inner = Tokenizer(models.BPE())

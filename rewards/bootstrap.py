@@ -1,6 +1,6 @@
 """Percentile bootstrap over users, for the mean over requests of many columns at once.
 
-May import numpy and `rerank_env.rewards`. Requests of one user are not independent, so users are drawn, with
+May import numpy only. Requests of one user are not independent, so users are drawn, with
 replacement, and every request of a drawn user comes along (the cluster bootstrap: Davison and Hinkley 1997, section
 3.8). With s_u the sum of a column over the requests of user u and n_u their number, one resample is the ratio
 
@@ -8,11 +8,13 @@ replacement, and every request of a drawn user comes along (the cluster bootstra
 
 All columns share the same resamples, so the difference of two columns' resampled means IS the resampled mean of their
 paired difference. `scipy.stats.bootstrap` states the same ratio for one column (and is the reference in our tests);
-this form does hundreds of columns in one matrix product. Suffixes: `_B` requests, `_C` columns, `_R` resamples.
+this form does hundreds of columns in one matrix product. The ratio of two columns is resampled the same way.
+Suffixes: `_B` requests, `_C` columns, `_R` resamples.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +28,7 @@ RESAMPLES_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its percentile interval."""
+    """A value and its percentile interval; all nan where nothing is known."""
 
     value: float
     low: float
@@ -37,14 +39,23 @@ class Interval:
         """Whether the whole interval lies above zero: for a difference, whether a gain may be claimed."""
         return self.low > 0.0
 
-    def to_dict(self) -> dict[str, float]:
-        """JSON-ready."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, float | None]:
+        """JSON-ready: nan is None."""
+        return {"value": known(self.value), "low": known(self.low), "high": known(self.high)}
+
+    def __str__(self) -> str:
+        """To four places."""
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+def known(value: float) -> float | None:
+    """The number, or None for nan, which JSON does not have."""
+    return None if math.isnan(value) else value
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterBootstrap:
-    """Means [C] and their resampled values [R, C]; intervals of columns and of differences of columns."""
+    """Means [C] and their resampled values [R, C]; intervals of columns, and of differences and ratios of two."""
 
     means_C: FloatArray
     resampled_RC: FloatArray
@@ -58,6 +69,17 @@ class ClusterBootstrap:
         """The mean paired difference of two columns, first minus second, with its interval."""
         mean = float(self.means_C[column] - self.means_C[baseline])
         return self._interval(mean, self.resampled_RC[:, column] - self.resampled_RC[:, baseline])
+
+    def ratio(self, column: int, divisor: int) -> Interval:
+        """The sum of a column over the sum of another that is nowhere negative, with its interval.
+
+        Resamples in which there is nothing to divide by are left out; nan where no request has any.
+        """
+        some_R = self.resampled_RC[:, divisor] > 0
+        if not self.means_C[divisor] or not some_R.any():
+            return Interval(math.nan, math.nan, math.nan)
+        value = float(self.means_C[column] / self.means_C[divisor])
+        return self._interval(value, self.resampled_RC[some_R, column] / self.resampled_RC[some_R, divisor])
 
     def _interval(self, value: float, resampled_R: FloatArray) -> Interval:
         tail = (1.0 - self.level) / 2.0
