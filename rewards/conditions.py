@@ -16,7 +16,7 @@ from rerank_env.rewards.arrays import BoolArray
 from rerank_env.rewards.copies import NEAR_SWAPS
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import inversions_unchecked, tau_of
-from rerank_env.rewards.reward import ROUNDING, Condition, Reward
+from rerank_env.rewards.reward import ROUNDING, Condition, Reward, check_quality
 from rerank_env.rewards.verifiable import Auc, RankPromotion
 
 
@@ -156,7 +156,7 @@ class TauAtLeast(_AlwaysForIdentity):
     def evaluate(self, answers: Answers) -> BoolArray:
         """Where the correlation is high."""
         tau_B = tau_of(inversions_unchecked(answers.orders_BK), answers.slates.sizes_B)
-        near_B: BoolArray = tau_B >= self.tau
+        near_B: BoolArray = tau_B >= self.tau - ROUNDING
         return near_B
 
 
@@ -187,9 +187,3 @@ class IncomingIsIdeal(_OfQuality):
         """Where the ideal order is not better by more than rounding, whatever the answer."""
         headroom_B = answers.ideal.values(self.quality) - answers.incoming.values(self.quality)
         return headroom_B <= self.tolerance
-
-
-def check_quality(quality: object) -> None:
-    """Raise `InputError` unless `quality` is a reward."""
-    if not isinstance(quality, Reward):
-        raise InputError(f"quality is {quality!r}; expected a reward such as Ndcg(k=10) or Auc()")

@@ -51,9 +51,12 @@ class Context:
         if self.groups_B is not None:
             object.__setattr__(self, "groups_B", _counts("groups", self.groups_B))
         if self.reasonings is not None:
-            if isinstance(self.reasonings, str) or not all(isinstance(text, str) for text in self.reasonings):
-                raise InputError(f"reasonings are {self.reasonings!r:.60}; give one text an answer")
-            object.__setattr__(self, "reasonings", tuple(self.reasonings))
+            texts = self.reasonings if isinstance(self.reasonings, list | tuple) else (None,)
+            if not all(isinstance(text, str) for text in texts):
+                raise InputError(f"reasonings are {self.reasonings!r:.60}; give a list of texts, one an answer")
+            object.__setattr__(self, "reasonings", tuple(texts))
+        if not isinstance(self.lengths, Mapping):
+            raise InputError(f"lengths are {self.lengths!r:.60}; give a mapping from unit to one number an answer")
         if stray := set(self.lengths) - set(UNITS):
             raise InputError(f"lengths are given in {sorted(stray)}; the units are {', '.join(UNITS)}")
         object.__setattr__(self, "lengths", {unit: _counts(unit, counts) for unit, counts in self.lengths.items()})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rerank_env.rewards.algebra import Constant
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.errors import InputError, RerankError, UnknownNameError
 from rerank_env.rewards.expression import check_name
 from rerank_env.rewards.registry import CONDITION_OF, REWARD_OF
 from rerank_env.rewards.reward import Condition, Reward
@@ -23,7 +23,7 @@ from rerank_env.rewards.verifiable import ValidFormat
 MAX_EXPRESSION_CHARS = 10_000
 
 _METHODS = ("clip", "gate", "otherwise", "over_incoming", "when")
-_AT = re.compile(r"(?<![\w.)\]])([A-Za-z_]\w*)@(\d{1,9})(?!\w)", re.ASCII)
+_AT = re.compile(r"(?<![\w.)\]])([A-Za-z_]\w*)@(\d{1,100})(?!\w)", re.ASCII)
 
 Value = Reward | Condition | str | bool | None
 
@@ -241,7 +241,12 @@ class _Reader:
         except TypeError as cause:
             takes = ", ".join(signature.parameters) or "nothing"
             raise self._refusal(node, f"does not fit: {cause}; it takes {takes}") from cause
-        value = call(*positional, **named)
+        try:
+            value = call(*positional, **named)
+        except RerankError:
+            raise
+        except Exception as cause:
+            raise self._refusal(node, f"cannot be built: {type(cause).__name__}: {cause}") from cause
         if not isinstance(value, (Reward, Condition)):
             raise self._refusal(node, f"was registered as a reward but builds a {type(value).__name__}")
         return value
@@ -252,6 +257,8 @@ def _keywords(reader: _Reader, node: ast.Call) -> dict[str, ast.expr]:
     for given in node.keywords:
         if given.arg is None:
             raise reader._refusal(given.value, "is unpacked with **; write every keyword out")
+        if given.arg in found:
+            raise reader._refusal(given.value, f"gives {given.arg} twice")
         found[given.arg] = given.value
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.arguments import finite, one_of
 from rerank_env.rewards.conditions import (
     Improved,
     IncomingIsIdeal,
@@ -16,9 +16,8 @@ from rerank_env.rewards.conditions import (
     NotIdentity,
     Valid,
     WasFirst,
-    check_quality,
 )
-from rerank_env.rewards.reward import Condition, Reward, Scale
+from rerank_env.rewards.reward import Condition, Reward, Scale, check_quality
 from rerank_env.rewards.verifiable import Auc, Hit, Ndcg, RankPromotion, ValidFormat
 
 DEFAULT_ALPHA = 0.2
@@ -35,7 +34,7 @@ def naive(alpha: float = DEFAULT_ALPHA) -> Reward:
 
     Invalid: -1.
     """
-    return RankPromotion() + alpha * ValidFormat()
+    return RankPromotion() + finite("alpha", alpha) * ValidFormat()
 
 
 def gr2(alpha: float = DEFAULT_ALPHA, exemption: Exemption = "kept_first") -> Reward:
@@ -48,7 +47,7 @@ def gr2(alpha: float = DEFAULT_ALPHA, exemption: Exemption = "kept_first") -> Re
     """
     one_of("exemption", exemption, get_args(Exemption))
     exempt: Condition = KeptFirst() if exemption == "kept_first" else WasFirst()
-    return RankPromotion() + alpha * ValidFormat().when(Improved() | exempt)
+    return RankPromotion() + finite("alpha", alpha) * ValidFormat().when(Improved() | exempt)
 
 
 def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) -> Reward:
@@ -58,7 +57,7 @@ def gr2_industrial(quality: Reward | None = None, alpha: float = DEFAULT_ALPHA) 
     negative, its least value, so that no valid answer earns less. One swap escapes the check and is paid the incoming
     order's own Q; `gr2_industrial_hardened` and `gain` do not pay it.
     """
-    quality = Auc() if quality is None else quality
+    quality, alpha = Auc() if quality is None else quality, finite("alpha", alpha)
     check_quality(quality)
     reward = quality.when(NotIdentity() | IncomingIsIdeal(quality)) + alpha * ValidFormat()
     return reward if quality.low >= 0 else reward.gate(Valid(), otherwise=quality.low + min(alpha, 0.0))
@@ -74,6 +73,7 @@ def gr2_hardened(alpha: float = DEFAULT_ALPHA) -> Reward:
     as on an order that is better than chance no fixed rearrangement raises any g that rewards relevance higher up.
     Invalid: below the worst valid answer, -1.52 for alpha = 0.2.
     """
+    alpha = finite("alpha", alpha)
     return RankPromotion(invalid=INVALID_GAIN * (1.0 + abs(alpha))) + alpha * Hit(k=1).over_incoming()
 
 
@@ -84,7 +84,7 @@ def gr2_industrial_hardened(quality: Reward | None = None, alpha: float = DEFAUL
     swap that changes nothing earns nothing, and an order that was ideal already can only be kept or spoilt. Invalid:
     below the worst valid answer.
     """
-    quality = Auc() if quality is None else quality
+    quality, alpha = Auc() if quality is None else quality, finite("alpha", alpha)
     check_quality(quality)
     change = quality.over_incoming()
     bonus = alpha * Hit(k=1).over_incoming()

@@ -288,3 +288,14 @@ class Leaf(Reward):
     def bounds(self) -> Bounds:
         """The fixed range, and the declared score of an invalid answer."""
         return Bounds(*self.valid_range, self.invalid, self.identity_at_most)
+
+
+def check_quality(quality: object) -> None:
+    """Raise `InputError` unless `quality` is a reward that gives each answer its worth by itself."""
+    if not isinstance(quality, Reward):
+        raise InputError(f"quality is {quality!r}; expected a reward such as Ndcg(k=10) or Auc()")
+    if "groups" in quality.needs:
+        raise InputError(
+            f"{quality} looks at the whole rollout group, so the incoming order has no worth of its own under it; add "
+            "it beside what compares with the incoming order"
+        )

@@ -1,8 +1,8 @@
 """What the methods of a reward build: a reward under a condition, held in a range, or less what was there before.
 
 The score of an invalid answer follows the structure here too: `when` gives 0, `gate` its `otherwise`, since no
-condition holds for an invalid answer; `when(c).otherwise(b)` the lower of both branches; a clip clips, and
-`over_incoming` gives -(high - low). May import numpy only.
+condition holds for an invalid answer; `when(c).otherwise(b)` the lower of both branches, also where b is a number; a
+clip clips, and `over_incoming` gives -(high - low). May import numpy only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rerank_env.rewards.arguments import finite, one_of
 from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.expression import number_text
-from rerank_env.rewards.reward import ROUNDING, Bounds, Condition, Reward, Scale
+from rerank_env.rewards.reward import ROUNDING, Bounds, Condition, Reward, Scale, check_quality
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,15 +37,14 @@ class Gate(Reward):
     def otherwise(self, alternative: Reward | float) -> Reward:
         """The same, with another reward or number where the condition does not hold.
 
-        Raises `InputError` for what has such a number already.
+        An invalid answer scores the lower of what both branches give it, unlike under `gate(c, otherwise=x)`, which
+        gives it x. Raises `InputError` for what has such a number already.
         """
         if self.fallback != 0:
             raise InputError(f"{self} says already what it is otherwise; write when(...).otherwise(...)")
-        if isinstance(alternative, Constant):
-            alternative = alternative.value
-        if isinstance(alternative, Reward):
-            return Choice(self.reward, self.condition, alternative)
-        return Gate(self.reward, self.condition, alternative)
+        if not isinstance(alternative, Reward):
+            alternative = Constant(alternative)
+        return Choice(self.reward, self.condition, alternative)
 
     def bounds(self) -> Bounds:
         """The reward's range, with the number in it unless every valid answer meets the condition."""
@@ -143,9 +142,12 @@ class OverIncoming(Reward):
     """Q(answer) - Q(incoming order), exactly 0 for echoing the order whatever Q is. Ours.
 
     With `scale="headroom"` the difference is divided by Q(ideal order) - Q(incoming order), and held at -1: +1 is the
-    ideal order, -1 a loss as large as the greatest possible gain. Where the incoming order is ideal already, keeping its
-    quality earns 0 and losing it -1. Rises and falls share one scale: dividing a fall by what there was to lose instead
-    makes losses cheap where much was there, and then even copying popularity is paid on lists that are good already.
+    ideal order, -1 a loss as large as the greatest possible gain. Where the incoming order is ideal already, keeping
+    its quality earns 0 and losing it -1. Rises and falls share one scale: dividing a fall by what there was to lose
+    instead makes losses cheap where much was there, and then even copying popularity is paid on lists that are good
+    already. "Ideal" is by relevance, whatever Q looks at.
+
+    Q must give an answer its worth by itself: of a reward of the whole group no part is the incoming order's own.
     """
 
     quality: Reward
@@ -154,6 +156,7 @@ class OverIncoming(Reward):
     def __post_init__(self) -> None:
         """Check that the range does not overflow."""
         one_of("scale", self.scale, get_args(Scale))
+        check_quality(self.quality)
         check_bounds(self)
 
     def bounds(self) -> Bounds:

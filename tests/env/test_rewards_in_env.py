@@ -128,9 +128,16 @@ def test_a_text_environment_knows_lengths_and_reasonings():
     assert env.step(ranking)[1] == 0.25
 
 
-@pytest.mark.parametrize("need", ["linear(start=0, end=1, steps=5)", "cites", "overlong(limit=9, buffer=3)"])
-def test_a_reward_that_needs_what_the_environment_does_not_know_is_refused_when_it_is_made(need):
-    with pytest.raises(InputError, match=r"in an environment with action='ranking', .* needs"):
+@pytest.mark.parametrize(
+    ("need", "remedy"),
+    [
+        ("linear(start=0, end=1, steps=5)", "a Scorer in a loop of your own"),
+        ("cites", "use action='text'"),
+        ("overlong(limit=9, buffer=3)", "a Scorer in a loop of your own"),
+    ],
+)
+def test_a_reward_that_needs_what_the_environment_does_not_know_is_refused_when_it_is_made(need, remedy):
+    with pytest.raises(InputError, match=rf"in an environment with action='ranking', .* needs .*{remedy}"):
         RerankEnv(data="synthetic", reward=f"gain*{need}", action="ranking")
     with pytest.raises(InputError, match="needs"):
         RerankEnv(data="synthetic", metrics=[need], action="ranking")

@@ -1,14 +1,17 @@
 """A function that raises, hangs, dies or returns nonsense is named with its row, and the others keep their scores."""
 
+import multiprocessing
 import os
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rerank_env.rewards import FunctionReward, Ndcg, Slates, ValidFormat
+from rerank_env.rewards import FunctionReward, Ndcg, Slates, ValidFormat, isolation
 from rerank_env.rewards.errors import InputError, RewardError
-from rerank_env.rewards.isolation import GIVE_UP_AFTER
+from rerank_env.rewards.isolation import GIVE_UP_AFTER, PROCESSES
 
 FIVE = Slates.of([[0, 1], [0, 2], [0, 3], [0, 4], [0, 5]])
 ORDERS = [[1, 0]] * 5
@@ -132,6 +135,98 @@ def test_a_process_lives_from_call_to_call_and_any_function_can_be_sent():
     first_B, second_B = numbers(ORDERS, FIVE), numbers(ORDERS, FIVE)
     assert first_B.tolist() == second_B.tolist()
     assert first_B[0] != os.getpid() % 1000 / 1000
+
+
+def hundredth(rankings_BK, slates):
+    return slates.relevance_BK.max(axis=1) / 100
+
+
+def asked(gain):
+    return float(reward_of(hundredth, seconds=5.0)([[0, 1]], Slates.of([[gain, 0]]))[0])
+
+
+def test_a_fork_has_processes_of_its_own():
+    assert asked(1) == 0.01  # the parent's process is running before the fork
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        values = pool.map(asked, range(40), chunksize=1)
+    assert values == [gain / 100 for gain in range(40)]
+    assert asked(3) == 0.03
+
+
+def constant(value, rankings_BK, slates):
+    return np.full(len(slates), value)
+
+
+def test_functions_that_are_not_asked_any_more_free_their_processes():
+    for number in range(PROCESSES + 3):
+        reward_of(lambda rankings_BK, slates, number=number: np.full(len(slates), number / 100), seconds=5.0)(
+            ORDERS, FIVE
+        )
+    assert len(isolation._processes) == PROCESSES
+
+
+def test_nothing_that_a_function_returns_is_unpickled_here():
+    class Slow:
+        def __reduce__(self):
+            return (time.sleep, (3600,))
+
+    score = reward_of(lambda rankings_BK, slates: [Slow()] * len(slates), seconds=2.0).score(ORDERS, FIVE)
+    assert score.failures[0].message == "reward mine returned dtype object; return one number a request"
+
+
+def test_a_huge_return_stays_where_it_was_made():
+    score = reward_of(lambda rankings_BK, slates: np.ones(10_000_000), seconds=20.0).score(
+        ORDERS[:2], FIVE.take([0, 1])
+    )
+    assert "returned shape (10000000,) for 1 requests" in score.failures[0].message
+
+
+def test_what_a_hung_function_started_is_stopped_with_it(tmp_path):
+    note = tmp_path / "pid"
+
+    def starts_another(rankings_BK, slates):
+        child = subprocess.Popen(["sleep", "3600"])
+        note.write_text(str(child.pid))
+        child.wait()
+
+    reward_of(starts_another, seconds=1.0).score(ORDERS[:1], FIVE.take([0]))
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and is_running(int(note.read_text())):
+        time.sleep(0.05)
+    assert not is_running(int(note.read_text()))
+
+
+def is_running(pid):
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("seconds", [None, 5.0])
+def test_an_exit_and_an_error_without_words_are_faults_too(seconds):
+    class MuteError(Exception):
+        def __str__(self):
+            raise ValueError
+
+    def mute(values_B, slates):
+        raise MuteError
+
+    def leaves(values_B, slates):
+        raise SystemExit(3)
+
+    for fault, message in ((mute, "raised MuteError: (it cannot say what)"), (leaves, "raised SystemExit: 3")):
+        score = reward_of(faulty(fault), seconds=seconds).score(ORDERS, FIVE)
+        assert score.total_B.tolist() == [0.1, 0.2, -1.0, 0.4, 0.5]
+        assert score.failures[0].message.startswith(f"reward mine {message}")
+
+
+def test_a_function_that_often_hangs_is_given_up_on_even_if_it_answers_between():
+    many = Slates.of([[0, 1], [0, 3]] * (GIVE_UP_AFTER + 2))
+    score = reward_of(faulty(hangs), seconds=0.05).score([[1, 0]] * len(many), many)
+    assert sum("took longer" in failure.message for failure in score.failures) == GIVE_UP_AFTER
+    assert "was not asked" in score.failures[-1].message
 
 
 def test_what_a_function_prints_does_not_disturb_it():

@@ -26,6 +26,7 @@ from rerank_env.rewards import (
     gr2_industrial,
     groups,
     naive,
+    names,
     parse_reward,
     register_reward,
     reward_names,
@@ -106,6 +107,7 @@ def test_a_reward_prints_as_it_is_written(text, reward):
         ("2*3*ndcg", 6 * Ndcg()),
         ("ndcg*2", 2 * Ndcg()),
         ("ndcg.gate(improved, otherwise=0)", Ndcg().when(Improved())),
+        ("ndcg@1000000000000", Ndcg(k=10**12)),
     ],
 )
 def test_other_ways_of_writing_are_read_too(text, reward):
@@ -145,6 +147,9 @@ def test_unknown_names_get_a_suggestion(text, message):
         ("(ndcg)@10", "has a stray @"),
         ("0.2*ndcg@10*auc*2j", "at character 17 of the reward .* is not allowed"),
         ("ndcg@10(k=5)", "gives k twice"),
+        ("ndcg(k=1, k=2)", "gives k twice|is not an expression"),
+        ("gr2_hardened(alpha=ndcg)", "alpha is .*; expected a number"),
+        ("gr2(alpha='x')", "alpha is 'x'; expected a number"),
         ("ndcg@0", "k is 0; give a whole number of at least 1"),
         ("ndcg(k=1.5)", "k is 1.5"),
         (
@@ -287,3 +292,15 @@ def test_only_rewards_and_functions_can_be_registered():
 def test_parsed_rewards_pickle():
     for text, _ in PRINTED:
         assert pickle.loads(pickle.dumps(parse_reward(text))) == parse_reward(text)
+
+
+def test_a_registered_function_that_raises_is_told_with_its_place(monkeypatch):
+    monkeypatch.setattr(names, "REWARD_OF", dict(names.REWARD_OF))
+
+    def picky(weight):
+        return {"half": 0.5}[weight] * Ndcg()
+
+    register_reward("picky", picky)
+    assert parse_reward("picky(weight='half')") == 0.5 * Ndcg()
+    with pytest.raises(InputError, match=r"at character 8 of the reward .* cannot be built: KeyError: 'third'"):
+        parse_reward("ndcg + picky(weight='third')")

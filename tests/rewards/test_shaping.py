@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from rerank_env.rewards import (
     Auc,
+    Consistency,
     FunctionCondition,
     FunctionReward,
     Improved,
+    IncomingIsIdeal,
     KeptFirst,
     Mrr,
     Ndcg,
@@ -87,9 +89,19 @@ def test_otherwise_pays_a_second_reward_where_the_condition_fails():
     assert parse_reward(str(reward)) == reward
 
 
-def test_otherwise_with_a_number_is_a_gate():
-    assert Ndcg().when(Improved()).otherwise(-0.5) == Ndcg().gate(Improved(), otherwise=-0.5)
-    assert parse_reward("ndcg.when(improved).otherwise(-0.5)") == Ndcg().gate(Improved(), otherwise=-0.5)
+def test_otherwise_with_a_number_shelters_no_invalid_answer_either():
+    reward = RankPromotion().when(Improved()).otherwise(0.3)
+    assert reward([[1, 0, 2], [0, 1, 2], [1, 1, 2]], THREE.take([0, 0, 0])).tolist() == pytest.approx([1 / 3, 0.3, -1])
+    assert parse_reward("rank_promotion.when(improved).otherwise(0.3)") == reward
+    assert str(reward) == "rank_promotion.when(improved).otherwise(0.3)"
+
+
+@pytest.mark.parametrize("build", [gain, gr2_industrial, Improved, Worsened, IncomingIsIdeal])
+def test_a_reward_of_the_group_is_no_quality_of_an_answer(build):
+    with pytest.raises(InputError, match="looks at the whole rollout group"):
+        build(Consistency())
+    with pytest.raises(InputError, match="looks at the whole rollout group"):
+        (Ndcg() + 0.1 * Consistency()).over_incoming()
 
 
 def test_no_branch_shelters_an_invalid_answer():
@@ -152,6 +164,8 @@ def test_tau_at_least_counts_in_shares():
     # tau = 1 - 4 * inversions / 6: 1, 1/3, 1/3, -1/3, -1/3, -1
     assert TauAtLeast(0.3).holds(PERMUTATIONS, THREE).tolist() == [True, True, True, False, False, False]
     assert TauAtLeast(-1).holds(PERMUTATIONS, THREE).all()
+    five = Slates.of([[1, 0, 0, 0, 0]])
+    assert TauAtLeast(0.2).holds([[2, 1, 3, 0, 4]], five).all()  # 4 of 10 pairs turned round: 1 - 4 * 4 / 20, rounded
     with pytest.raises(InputError, match="tau is 1.5"):
         TauAtLeast(1.5)
 
