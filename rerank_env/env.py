@@ -94,6 +94,7 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     |----------------|-------------------------------------------------------------------------------------------|
     | `verdict`      | 0, or why the answer is not a ranking: a `rerank_env.rewards.rankings.Verdict`            |
     | `valid`        | whether it is one                                                                         |
+    | `failed`       | whether a function of yours failed on it in isolation; it is paid as if it were invalid   |
     | `identity`     | whether it is the incoming order                                                          |
     | `ranking`      | int64 `(K,)`, tail -1; all -1 if not valid                                                |
     | `reward_parts` | the reward's parts by name                                                                |

@@ -104,7 +104,7 @@ class Episodes:
         slates = self.task.requests.slates.take(self.rows_B)
         read = self._read(actions, slates)
         score = self.task.scorer.score(read, slates)
-        judgement = self._judgement(read, slates, score.parts)
+        judgement = self._judgement(read, slates, score.parts, score.failed_B)
         self.running_B[:] = False
         return Step(score.total_B.copy(), self._all_B.copy(), self.info() | judgement)
 
@@ -163,7 +163,7 @@ class Episodes:
         if len(ended_E):
             parts = {name: part_B[ended_E] for name, part_B in score.parts.items()}
             final = ReadAnswers(completed_BK[ended_E], verdicts_B[ended_E])
-            judgement = self._judgement(final, slates.take(ended_E), parts)
+            judgement = self._judgement(final, slates.take(ended_E), parts, score.failed_B[ended_E])
         # From here on nothing fails: a reward or metric that raises leaves the episodes as they were.
         self._place_BK = place_BK
         self.picked_BK[legal_E, counts_E] = picks_E
@@ -173,7 +173,9 @@ class Episodes:
         self.paid_B = score.total_B.copy()
         return Step(reward_B, ended_E, self.info(ended_E) | judgement)
 
-    def _judgement(self, read: ReadAnswers, slates: Slates, parts: Mapping[str, FloatArray]) -> Columns:
+    def _judgement(
+        self, read: ReadAnswers, slates: Slates, parts: Mapping[str, FloatArray], failed_E: BoolArray
+    ) -> Columns:
         """What is said of final answers, row for row of `slates`."""
         rankings_EK, verdicts_E = read.rankings_BK, read.verdicts_B
         valid_E = verdicts_E == _OK
@@ -182,6 +184,7 @@ class Episodes:
         return {
             "verdict": verdicts_E.astype(np.int64),
             "valid": valid_E,
+            "failed": failed_E,
             "identity": valid_E & is_identity(rankings_EK, sizes_E),
             "ranking": np.where(shown_EK, rankings_EK, PAD),
             "reward_parts": {name: part_E.copy() for name, part_E in parts.items()},

@@ -141,3 +141,20 @@ def test_a_reward_that_needs_what_the_environment_does_not_know_is_refused_when_
         RerankEnv(data="synthetic", reward=f"gain*{need}", action="ranking")
     with pytest.raises(InputError, match="needs"):
         RerankEnv(data="synthetic", metrics=[need], action="ranking")
+
+
+@pytest.mark.parametrize("action", ["ranking", "pick"])
+def test_a_function_that_fails_in_isolation_is_flagged(requests, action):
+    def fails(rankings_BK, slates):
+        raise KeyError("no such thing")
+
+    reward = R.FunctionReward(fails, "fails", low=0.0, high=1.0, invalid=-0.5, on_error="isolate")
+    env = RerankEnv(data=requests, reward=reward, action=action)
+    _, info = env.reset(seed=0)
+    size = int(requests.sizes_B[info["request"]])
+    for step in range(size if action == "pick" else 1):
+        _, _, _, _, info = env.step(step if action == "pick" else np.arange(requests.candidates_BK.shape[1]))
+    assert (info["valid"], info["failed"]) == (True, True)
+    env = RerankEnv(data=requests, action="ranking")
+    env.reset(seed=0)
+    assert env.step(np.arange(requests.candidates_BK.shape[1]))[4]["failed"] is False
