@@ -1,8 +1,9 @@
 """Policies: who answers a re-ranking request.
 
 `Incoming`, `Random`, `Popularity` and `Oracle` are the yardsticks every table prints, and need numpy only.
-`ListwisePolicy` is a set transformer with an exact ranking likelihood (`plackett_luce`), and needs torch: it is loaded
-on first use, and without torch that use raises `MissingExtraError` with the command that installs it.
+`ListwisePolicy` is a set transformer with an exact ranking likelihood (`plackett_luce`); `TokenPolicy` writes its
+answer word by word and can be wrong. Both are a `NetworkPolicy` and need torch: they are loaded on first use, and
+without torch that use raises `MissingExtraError` with the command that installs it.
 """
 
 if __name__ == "agents":
@@ -16,19 +17,24 @@ from rerank_env.agents.policy import Policy
 
 if TYPE_CHECKING:
     from rerank_env.agents import plackett_luce
-    from rerank_env.agents.listwise import ListwiseConfig, ListwisePolicy, Samples
+    from rerank_env.agents.listwise import ListwiseConfig, ListwisePolicy
+    from rerank_env.agents.network import NetworkPolicy, Samples
     from rerank_env.agents.observations import Observation, tensors
+    from rerank_env.agents.token_policy import TokenConfig, TokenPolicy
 
 __all__ = [
     "Incoming",
     "ListwiseConfig",
     "ListwisePolicy",
+    "NetworkPolicy",
     "Observation",
     "Oracle",
     "Policy",
     "Popularity",
     "Random",
     "Samples",
+    "TokenConfig",
+    "TokenPolicy",
     "plackett_luce",
     "tensors",
 ]
@@ -38,8 +44,11 @@ __getattr__, __dir__ = lazy.names(
     {
         "ListwiseConfig": "listwise",
         "ListwisePolicy": "listwise",
+        "NetworkPolicy": "network",
         "Observation": "observations",
-        "Samples": "listwise",
+        "Samples": "network",
+        "TokenConfig": "token_policy",
+        "TokenPolicy": "token_policy",
         "plackett_luce": "plackett_luce",
         "tensors": "observations",
     },

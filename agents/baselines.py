@@ -9,7 +9,8 @@ import numpy as np
 
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import IntArray
-from rerank_env.rewards.rankings import from_scores, ideal_rankings, identity_rankings, random_rankings
+from rerank_env.rewards.rankings import from_scores, identity_rankings, random_rankings
+from rerank_env.rewards.slates import ideal_rankings
 
 
 class Incoming:
@@ -33,9 +34,8 @@ class Popularity:
     """The item most often seen in training first: what ignoring the user earns."""
 
     def rank(self, requests: Requests, *, rng: np.random.Generator) -> IntArray:
-        """By `catalog.popularity_I`, [B, K]; equal counts in random order, so the incoming order does not leak in."""
-        popularity_BK = requests.catalog.popularity_I[np.maximum(requests.candidates_BK, 0)]
-        rankings_BK, _ = from_scores(popularity_BK, requests.sizes_B, ties="random", rng=rng)
+        """By `popularity_BK`, [B, K]; equal counts in random order, so the incoming order does not leak in."""
+        rankings_BK, _ = from_scores(requests.popularity_BK, requests.sizes_B, ties="random", rng=rng)
         return rankings_BK
 
 

@@ -13,134 +13,63 @@ The likelihood is in `plackett_luce.py`; the network is ours.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rerank_env.agents import plackett_luce, pretrained
-from rerank_env.agents.observations import Observation, tensors
-from rerank_env.agents.set_transformer import SetTransformer
-from rerank_env.agents.tokens import Tokens
+from rerank_env.agents import plackett_luce
+from rerank_env.agents.network import INFERENCE_ROWS, PADDED_LOGIT, NetworkConfig, NetworkPolicy, Samples, Seen
+from rerank_env.agents.observations import Observation
 from rerank_env.data.requests import Requests
-from rerank_env.rewards.arguments import finite, one_of, whole
-from rerank_env.rewards.arrays import Float32Array, IntArray
-from rerank_env.rewards.errors import CheckpointError, InputError
-
-INFERENCE_ROWS = 512
-"""Requests a forward pass holds where no gradient is needed: bounds memory."""
-
-PADDED_LOGIT = -1e4
-"""The logits of padded candidates: exp of it is 0 in every float type, and float16 can hold it."""
+from rerank_env.rewards.arrays import IntArray
 
 
 @dataclass(frozen=True)
-class ListwiseConfig:
+class ListwiseConfig(NetworkConfig):
     """The size of a `ListwisePolicy`; `InputError` on sizes that cannot be built.
 
-    `item_features` F; `item_embedding` the width of a learned vector an item, beside its features (0: none);
-    `history` how many ages of history entries are told apart, older ones share the last; `slots` how many places have
-    a query of their own, later ones share the last (1 makes the head plain Plackett-Luce); `score_prior` the first
-    value of w, the weight of the first stage's score (0: a new policy is uniform).
+    `slots` how many places have a query of their own, later ones share the last (1 makes the head plain
+    Plackett-Luce); `score_prior` the first value of w, the weight of the first stage's score (0: a new policy is
+    uniform); the others as in `NetworkConfig`.
     """
 
-    item_features: int
-    dim: int = 64
-    layers: int = 2
-    heads: int = 4
-    feedforward: int = 128
-    history: int = 50
     slots: int = 10
-    item_embedding: int = 0
-    dropout: float = 0.0
     score_prior: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check every field, since a configuration may come from a file."""
-        least = {"item_features": 0, "layers": 0, "item_embedding": 0}
-        for name in ("item_features", "dim", "layers", "heads", "feedforward", "history", "slots", "item_embedding"):
-            object.__setattr__(self, name, whole(name, getattr(self, name), least=least.get(name, 1)))
-        if self.dim % self.heads:
-            raise InputError(f"dim {self.dim} does not divide into {self.heads} heads; make dim a multiple of heads")
-        for name, low, high in (("dropout", 0.0, 1.0), ("score_prior", -100.0, 100.0)):
-            value = finite(name, getattr(self, name))
-            if not low <= value < high:
-                raise InputError(f"{name} is {value}; give a number from {low} to below {high}")
-            object.__setattr__(self, name, value)
+        """Check every field."""
+        super().__post_init__()
+        self._check_whole("slots", least=1)
+        self._check_number("score_prior", -100.0, 100.0)
 
 
-class Samples(NamedTuple):
-    """Rankings int64 [B, N, K], tails -1; the log-probability and the entropy of each place's choice, tails 0."""
+class ListwisePolicy(NetworkPolicy):
+    """A policy that reads the items, with exact ranking probabilities. A `Policy`; its tokens are the candidates."""
 
-    rankings_BNK: Tensor
-    logprobs_BNK: Tensor
-    entropies_BNK: Tensor
+    kind = "listwise"
+    Config = ListwiseConfig
+    widest = "slots"
+    config: ListwiseConfig
 
+    def _build(self) -> None:
+        dim = self.config.dim
+        self.score = nn.Linear(dim, 1, bias=False)  # a shift of all candidates would change nothing
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.context = nn.Linear(dim, dim, bias=False)
+        self.slot = nn.Embedding(self.config.slots, dim)
+        self.score_weight = nn.Parameter(torch.tensor(float(self.config.score_prior)))
 
-class ListwisePolicy(nn.Module):
-    """A policy that reads the items, with exact ranking probabilities. A `Policy`.
+    def _draw(self, generator: torch.Generator | None) -> None:
+        del generator  # what is not zero starts as everywhere
+        for weight in (self.score.weight, self.context.weight, self.slot.weight):
+            nn.init.zeros_(weight)
 
-    `features_IF` [I, F] are the catalogue's item features. New weights are drawn from `generator`, or from torch's
-    global one where it is None. Most callers want `for_requests`, which also learns the scale of scores and feedback.
-    """
-
-    def __init__(
-        self,
-        config: ListwiseConfig,
-        features_IF: Float32Array | Tensor,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        """Build the network; `InputError` where the features are not those the configuration says."""
-        super().__init__()
-        if features_IF.ndim != 2 or features_IF.shape[1] != config.item_features:
-            raise InputError(
-                f"features have shape {tuple(features_IF.shape)} but the configuration says item_features="
-                f"{config.item_features}; pass catalog.features_IF, one row an item"
-            )
-        self.config = config
-        dim = config.dim
-        with torch.random.fork_rng(devices=[]):  # torch's own first draws are overwritten below
-            self.tokens = Tokens(features_IF, dim=dim, history=config.history, item_embedding=config.item_embedding)
-            self.encoder = SetTransformer(
-                dim=dim,
-                layers=config.layers,
-                heads=config.heads,
-                feedforward=config.feedforward,
-                dropout=config.dropout,
-            )
-            self.score = nn.Linear(dim, 1, bias=False)  # a shift of all candidates would change nothing
-            self.key = nn.Linear(dim, dim, bias=False)
-            self.context = nn.Linear(dim, dim, bias=False)
-            self.slot = nn.Embedding(config.slots, dim)
-            self.score_weight = nn.Parameter(torch.tensor(float(config.score_prior)))
-        self._initialise(generator)
-
-    @classmethod
-    def for_requests(cls, requests: Requests, *, generator: torch.Generator, **settings: Any) -> ListwisePolicy:
-        """A new policy that fits `requests` (the training split): their catalogue, widths, and scales.
-
-        `settings` override fields of `ListwiseConfig`. Raises `UnknownNameError` on one that it does not have.
-        """
-        known = {field.name for field in fields(ListwiseConfig)}
-        for name in settings:
-            one_of("setting of ListwiseConfig", name, known)
-        features_IF = requests.catalog.features_IF
-        fitted = {
-            "item_features": features_IF.shape[1],
-            "history": max(1, requests.history_BH.shape[1]),
-            "slots": requests.candidates_BK.shape[1],
-        }
-        policy = cls(ListwiseConfig(**{**fitted, **settings}), features_IF, generator=generator)
-        policy.tokens.fit(tensors(requests))
-        return policy
-
-    def forward(self, observation: Requests | Observation | Mapping[str, object]) -> Tensor:
+    def forward(self, observation: Seen) -> Tensor:
         """Logits [B, K, K]: row i scores the candidates for place i. Padded candidates get `PADDED_LOGIT`.
 
         Takes whatever `tensors` takes, any number of candidates and history entries, none of the latter included.
@@ -164,18 +93,22 @@ class ListwisePolicy(nn.Module):
         rankings_BK: IntArray = plackett_luce.greedy(self._inferred(seen), seen.sizes_B).cpu().numpy()
         return rankings_BK
 
-    def sample(
-        self, observation: Requests | Observation | Mapping[str, object], n: int, *, generator: torch.Generator
-    ) -> Samples:
+    def sample(self, observation: Seen, n: int, *, generator: torch.Generator) -> Samples:
         """`n` independent rankings of each request and how likely they were. No gradient; dropout is off."""
         seen = self._received(observation)
         logits_BKK = self._inferred(seen)
         rankings_BNK = plackett_luce.sample(logits_BKK, seen.sizes_B, n, generator=generator)
         return Samples(
             rankings_BNK,
+            rankings_BNK,
             plackett_luce.log_prob(logits_BKK, rankings_BNK, seen.sizes_B),
             plackett_luce.path_entropy(logits_BKK, rankings_BNK, seen.sizes_B),
         )
+
+    def log_prob(self, observation: Seen, tokens_BNT: Tensor) -> Tensor:
+        """Log-probability of each place of each ranking, [B, N, K]; `RankingError` on an illegal ranking."""
+        seen = self._received(observation)
+        return plackett_luce.log_prob(self(seen), tokens_BNT, seen.sizes_B)
 
     def act(self, observation: Mapping[str, Any], *, generator: torch.Generator | None = None) -> IntArray:
         """An action of `Rerank-v0` with `action="ranking"`: a permutation of 0..K-1, int64 [K] or [B, K].
@@ -193,54 +126,6 @@ class ListwisePolicy(nn.Module):
         place_K = torch.arange(chosen_BK.shape[1], device=chosen_BK.device)
         action_BK: IntArray = torch.where(chosen_BK >= 0, chosen_BK, place_K).cpu().numpy()
         return action_BK[0] if single else action_BK
-
-    def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
-        """Write `config.json` and `model.safetensors` into `directory`; `CheckpointError` where that fails."""
-        pretrained.write(directory, "listwise", asdict(self.config), self.state_dict())
-
-    @classmethod
-    def from_pretrained(cls, directory: str | os.PathLike[str]) -> ListwisePolicy:
-        """The policy that `save_pretrained` wrote, on the CPU and in evaluation mode.
-
-        Raises `CheckpointError` where a file is missing, torn or does not belong.
-        """
-        config, weights = pretrained.read(directory, "listwise")
-        features_IF = weights.get("tokens.features_IF")
-        try:
-            if features_IF is None:
-                raise InputError("there is no item table")
-            policy = cls(ListwiseConfig(**config), features_IF, generator=torch.Generator())
-        except (InputError, TypeError) as error:
-            raise CheckpointError(f"the policy in {directory} cannot be built: {error}") from error
-        pretrained.check_weights(policy, weights, directory)
-        policy.to(features_IF.dtype).load_state_dict(weights)
-        return policy.eval()
-
-    def _initialise(self, generator: torch.Generator | None) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight, generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.1, generator=generator)
-        for weight in (self.score.weight, self.context.weight, self.slot.weight):
-            nn.init.zeros_(weight)
-
-    def _received(self, observation: Requests | Observation | Mapping[str, object]) -> Observation:
-        """The observation on the policy's device and in its precision; `InputError` on another catalogue's requests."""
-        table_IF = self.tokens.features_IF
-        if isinstance(observation, Requests) and observation.catalog.features_IF.shape != table_IF.shape:
-            raise InputError(
-                f"the requests' catalogue has (items, features) {observation.catalog.features_IF.shape} but the policy "
-                f"was built for {tuple(table_IF.shape)}; rank requests over the same catalogue"
-            )
-        if isinstance(observation, Requests) and not self.tokens.were_built_for(observation.catalog.features_IF):
-            raise InputError(
-                "the requests' catalogue has other item features than the one the policy was built for; rank requests "
-                "over the same catalogue"
-            )
-        return tensors(observation).to(table_IF.device, table_IF.dtype)
 
     @torch.no_grad()
     def _inferred(self, seen: Observation) -> Tensor:

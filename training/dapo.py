@@ -1,12 +1,13 @@
-"""DAPO for re-rankers whose answer has an exact likelihood. Run it with `rerank train dapo`, or call `train`.
+"""DAPO for re-rankers whose answers have an exact likelihood. Run it with `rerank train dapo`, or call `train`.
 
 May import torch, numpy, `rerank_env` and `rerank_env.agents`. Departs from its namesakes, DAPO (2503.14476) and the RL
 stage of GR2 (2602.07774), as follows; everything else is theirs: group-relative advantages, decoupled clip, one
 normaliser over all tokens of the batch, dynamic sampling, no KL to a reference.
 
-* An answer is a ranking, and its tokens are the slots of a generalised Plackett-Luce law, so the ratio of a slot is
-  exact and every answer is valid; there is no overlong penalty because no answer can be too long.
-* One forward pass a request serves its whole group; both papers decode every answer by itself.
+* A token is what the policy says it is (`agents/network.py`): for `ListwisePolicy` the slot of a generalised
+  Plackett-Luce law, so that every answer is valid; for `TokenPolicy` a word, so that answers may be invalid. Those
+  stay in their group with the reward's declared score. No answer can be too long, so there is no overlong penalty.
+* The policy reads a request once for its whole group; both papers decode every answer by itself.
 * Dynamic sampling is bounded: groups whose RAW metric values are all exactly equal are replaced by freshly drawn
   requests, `max_resamples` times at most, and the update is made with the groups at hand. DAPO samples until the batch
   is full, and both filter on the reward, which a shaped reward defeats (a format bonus keeps dead groups alive).
@@ -25,8 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rerank_env.agents import plackett_luce
-from rerank_env.agents.listwise import ListwisePolicy
+from rerank_env.agents.network import NetworkPolicy
 from rerank_env.agents.observations import tensors
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
@@ -74,7 +74,7 @@ class DapoConfig(TrainConfig):
 
 
 def train(
-    policy: ListwisePolicy,
+    policy: NetworkPolicy,
     requests: Requests,
     reward: str | Reward,
     *,
@@ -92,7 +92,7 @@ def train(
 
     A line of metrics.jsonl, and `on_step`, hold for the first draw of each step, before dead groups are replaced:
     `reward`, `raw` (`config.metric`), `gain` (raw minus that of the incoming order), `identity_rate`,
-    `valid_share`, `entropy` (nats a ranking, along the sampled paths), `dead_share`; then `resamples` and, of the
+    `valid_share`, `entropy` (nats an answer, along the sampled paths), `dead_share`; then `resamples` and, of the
     update, `trained_groups`, `learning_rate`, `loss` (about 0 in the first pass by construction, where every ratio is 1
     and advantages sum to zero: watch `gain`), `grad_norm`, `clip_fraction`, `ratio_max`, `passes` (made, of
     `inner_epochs`) and `skipped` (null, or why the others were not); `validation` (null between validations) and
@@ -109,7 +109,7 @@ class _Dapo(Learner):
     algorithm = "dapo"
     config: DapoConfig
 
-    def __init__(self, policy: ListwisePolicy, requests: Requests, reward: Reward, config: DapoConfig) -> None:
+    def __init__(self, policy: NetworkPolicy, requests: Requests, reward: Reward, config: DapoConfig) -> None:
         super().__init__(policy, requests, config)
         self.reward = reward
         incoming_BK = identity_rankings(requests.sizes_B, requests.candidates_BK.shape[1])
@@ -160,7 +160,7 @@ class _Dapo(Learner):
             "gain": float((first.raw_BG - self.incoming_raw_B[first.rows_B][:, None]).mean()),
             "identity_rate": float(first.identity_BG.mean()),
             "valid_share": float(first.valid_BG.mean()),
-            "entropy": float(first.entropy_BGK.sum(-1).mean()),
+            "entropy": float(first.entropy_BGT.sum(-1).mean()),
             "dead_share": float(first.dead().mean()),
             "resamples": resamples,
             "trained_groups": len(live),
@@ -174,20 +174,16 @@ class _Dapo(Learner):
         A pass whose gradient is not finite is the last: it changed nothing, and neither would those after it.
         """
         config = self.config
-        chosen = self.requests.take(live.rows_B)
-        observation = tensors(chosen)
-        device = live.logprobs_BGK.device
-        rankings_BGK = torch.from_numpy(live.rankings_BGK).to(device)
-        sizes_B = torch.from_numpy(chosen.sizes_B).to(device)
-        advantages_BG = torch.from_numpy(group_relative(live.rewards_BG, scale=config.advantage_scale)).to(device)
+        observation = tensors(self.requests.take(live.rows_B))
+        advantages_BG = torch.from_numpy(group_relative(live.rewards_BG, scale=config.advantage_scale))
         passes: list[tuple[float, float, float, float]] = []
         skipped: str | None = None
         for _ in range(config.inner_epochs):
             clipped = clipped_surrogate(
-                plackett_luce.log_prob(self.policy(observation), rankings_BGK, sizes_B),
-                live.logprobs_BGK,
-                advantages_BG,
-                rankings_BGK >= 0,
+                self.policy.log_prob(observation, live.tokens_BGT),
+                live.logprobs_BGT,
+                advantages_BG.to(live.logprobs_BGT.device),
+                live.tokens_BGT != PAD,
                 epsilon_low=config.epsilon_low,
                 epsilon_high=config.epsilon_high,
             )

@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rerank_env.agents.listwise import ListwisePolicy
+from rerank_env.agents.network import NetworkPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.training.epochs import RequestEpochs
 from rerank_env.training.settings import TrainConfig
@@ -60,7 +60,7 @@ class TrainResult:
     weights come from, with step 0 for the weights that training started from.
     """
 
-    policy: ListwisePolicy
+    policy: NetworkPolicy
     steps: int
     best_step: int
     best_validation: float | None
@@ -76,7 +76,7 @@ class Learner(ABC):
 
     algorithm: ClassVar[str]
 
-    def __init__(self, policy: ListwisePolicy, requests: Requests, config: TrainConfig) -> None:
+    def __init__(self, policy: NetworkPolicy, requests: Requests, config: TrainConfig) -> None:
         """Make the optimiser, the order of requests and the generator; `config.seed` decides the latter two."""
         self.policy, self.requests, self.config = policy, requests, config
         self.optimizer: torch.optim.Optimizer = adamw(policy, config.weight_decay)

@@ -29,7 +29,7 @@ from rerank_env.rewards.answers import answers_of
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.bootstrap import Interval, cluster_bootstrap, known
-from rerank_env.rewards.context import Context
+from rerank_env.rewards.context import HINTS, UNITS, Context, check_met
 from rerank_env.rewards.copies import Copying, copying
 from rerank_env.rewards.counterfactual import ShuffledGroups, shuffled_groups
 from rerank_env.rewards.errors import InputError
@@ -39,6 +39,20 @@ from rerank_env.rewards.slates import canonical_orders
 from rerank_env.training.evaluate import ranked
 
 RESAMPLES = 2000
+
+LEGEND = (
+    "lift: how often the candidate in a slot is answered first; 1 is chance",
+    "variance: how much it differs between two orders of one request; 0 is steady",
+    "flip rate: pairs of candidates that change their order; 0 is steady, 0.5 chance",
+)
+"""How to read the numbers, in lines of 80."""
+
+REMEDIES = {
+    **HINTS,
+    **dict.fromkeys((*UNITS, "reasonings"), "policies answer with rankings: take a metric of rankings"),
+    "step": "no training step is asked about: take a metric without a schedule",
+}
+"""What to do about a metric that needs more than there is here."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +127,16 @@ class PositionBias:
         }
         return "\n".join(
             [
-                f"{self.data}: {self.n_requests} requests, {self.shuffles} random orders of each, "
-                f"{self.validity:.1%} of the answers valid",
+                self.data,
+                f"{self.n_requests} requests, {self.shuffles} random orders of each, {self.validity:.1%} of the "
+                "answers valid",
                 *(f"{name:<28} {value}" for name, value in rows.items()),
-                f"{'slot':<5} {'answered first, over chance':<30} {'place given':<30} {'by chance':>9}",
+                f"{'slot':<4}  {'lift':<25}  {'place given':<25}  {'by chance':>9}",
                 *(
-                    f"{slot.slot:<5} {slot.lift!s:<30} {slot.mean_place!s:<30} {slot.chance_place:>9.4f}"
+                    f"{slot.slot:<4}  {slot.lift!s:<25}  {slot.mean_place!s:<25}  {slot.chance_place:>9.4f}"
                     for slot in self.slots
                 ),
+                *LEGEND,
             ]
         )
 
@@ -136,14 +152,15 @@ def position_bias(
 ) -> PositionBias:
     """Ask `policy` about `requests` under `shuffles` random orders of each, and see what position does.
 
-    `metric` is any reward by its text. `seed` decides orders, resamples, and what a policy that samples is given.
-    Invalid answers are counted and left out. Raises `InputError` for no requests, fewer than 2 shuffles, or answers of
-    the wrong shape.
+    `metric` is any reward of rankings by its text. `seed` decides orders, resamples, and what a policy that samples is
+    given. Invalid answers are counted and left out. Raises `InputError` for no requests, fewer than 2 shuffles, answers
+    of the wrong shape, and a metric that needs what is not known here, such as a training step.
     """
     if not len(requests):
         raise InputError("there are no requests to ask about; give at least one")
     whole("shuffles", shuffles, least=2)
     reward = parse_reward(metric)
+    check_met(reward.needs, requests.slates.provides | {"groups"}, f"the metric {metric}", REMEDIES)
     orders_rng, policy_rng, bootstrap_rng = (np.random.default_rng([seed, stream]) for stream in range(3))
     groups = shuffled_groups(requests.slates, shuffles, orders_rng)
     rankings_BK = np.empty(groups.slates.relevance_BK.shape, dtype=np.int64)

@@ -2,8 +2,9 @@
 
 May import torch, numpy, gymnasium, `rerank_env` and `rerank_env.agents`. Nothing is scored behind the environment's
 back: observations, rewards and the raw metric come from `Rerank-v0` in its vector form, one environment an answer,
-all answers to one request side by side. The policy looks at each request once, whatever the size of the group: the
-logits of one forward pass carry all its answers. Suffixes: `_B` requests, `_G` answers to one request, `_K` slots.
+all answers to one request side by side. An answer that is no ranking goes there as it is and is paid the reward's
+declared score of invalid answers. The policy looks at each request once, whatever the size of the group. Suffixes:
+`_B` requests, `_G` answers to one request, `_K` places, `_T` tokens of an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rerank_env.agents.listwise import ListwisePolicy
+from rerank_env.agents.network import NetworkPolicy
 from rerank_env.agents.observations import tensors
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
@@ -29,15 +30,17 @@ from rerank_env.training.advantages import dead_groups
 class Rollouts:
     """G answers to each of B requests.
 
-    `rows_B`: which requests. `rankings_BGK` with tails -1, `logprobs_BGK` each slot's log-probability under the policy
-    that sampled, `entropy_BGK` the entropy of each slot's choice; tails 0. `rewards_BG` what the environment paid,
-    `raw_BG` the named metric, `valid_BG`, `identity_BG` its flags.
+    `rows_B`: which requests. `rankings_BGK` what the environment was told; `tokens_BGT` what the policy wrote, tails
+    -1, `logprobs_BGT` each token's log-probability under the policy that sampled, `entropy_BGT` the entropy of its
+    choice; tails 0. `rewards_BG` what the environment paid, `raw_BG` the named metric, `valid_BG`, `identity_BG` its
+    flags.
     """
 
     rows_B: IntArray
     rankings_BGK: IntArray
-    logprobs_BGK: Tensor
-    entropy_BGK: Tensor
+    tokens_BGT: Tensor
+    logprobs_BGT: Tensor
+    entropy_BGT: Tensor
     rewards_BG: FloatArray
     raw_BG: FloatArray
     valid_BG: BoolArray
@@ -69,7 +72,7 @@ class Sampler:
 
     def __init__(
         self,
-        policy: ListwisePolicy,
+        policy: NetworkPolicy,
         requests: Requests,
         reward: str | Reward,
         *,
@@ -112,8 +115,9 @@ class Sampler:
         return Rollouts(
             rows_B=np.asarray(rows_B, dtype=np.int64),
             rankings_BGK=answers_BGK,
-            logprobs_BGK=samples.logprobs_BNK,
-            entropy_BGK=samples.entropies_BNK,
+            tokens_BGT=samples.tokens_BNT,
+            logprobs_BGT=samples.logprobs_BNT,
+            entropy_BGT=samples.entropies_BNT,
             rewards_BG=grouped(np.asarray(paid)).astype(np.float64),
             raw_BG=grouped(final["metrics"][self.metric]).astype(np.float64),
             valid_BG=grouped(final["valid"]).astype(np.bool_),

@@ -64,6 +64,7 @@ def train(
 
 class _Supervised(Learner):
     algorithm = "supervised"
+    policy: ListwisePolicy
     config: SupervisedConfig
 
     def step(self, step: int) -> Values:
