@@ -20,7 +20,9 @@ from rerank_env.agents.listwise import ListwisePolicy
 from rerank_env.data import load
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import CheckpointError, InputError
+from rerank_env.task import REMEDIES
 from rerank_env.training import dapo, supervised
 from rerank_env.training.checkpoints import CheckpointStore
 from rerank_env.training.dapo import DapoConfig
@@ -55,7 +57,8 @@ class RunSettings:
         one_of("method", self.method, METHODS)
         self.config()
         if self.reward is not None:
-            parse_reward(self.reward)
+            needs = parse_reward(self.reward).needs
+            check_met(needs, frozenset(), f"in a training run, {self.reward}", REMEDIES)
             if self.method != "dapo":
                 raise InputError(f"reward is {self.reward!r} but {self.method} reads none; leave it out")
 

@@ -273,3 +273,9 @@ def test_verls_workers_report_the_contracts_numbers(
     keys = told.meta_info["reward_extra_keys"]
     assert {"score", "ndcg@10", "verdict", "valid", f"part/{gain()}"} <= {*keys}
     assert {len(told.non_tensor_batch[key]) for key in keys} == {len(case.completions)}
+
+
+def test_a_raw_metric_may_not_hide_what_else_verl_is_told():
+    mine = FunctionReward(lambda rankings_BK, slates: [0.777] * len(slates), "score", low=0, high=1, invalid=0)
+    with pytest.raises(InputError, match="the raw metric score has the name of something else verl is told"):
+        VerlReward("gain", metric=mine)

@@ -136,3 +136,8 @@ def test_settings_that_make_no_sense_are_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=sentence):
         RunSettings(**change)
+
+
+def test_a_reward_that_a_run_cannot_serve_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="in a training run, gain.* needs step"):
+        RunSettings(reward="gain*linear(start=0, end=1, steps=5)")

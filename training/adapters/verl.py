@@ -41,6 +41,10 @@ _MODULE = '''"""The reward of a verl run, written by rerank_env; verl loads {fun
 '''
 
 
+TAKEN = ("score", "verdict", "valid", "identity", "near_identity", "failed")
+"""What else `VerlReward` returns, besides names with a slash in them."""
+
+
 @dataclass(frozen=True)
 class VerlReward:
     """A reward as verl calls it, one answer at a time.
@@ -61,6 +65,8 @@ class VerlReward:
         self.scorer.check_needs(*LOGS, where="verl", remedies=REMEDIES)
         remedies = dict.fromkeys(HINTS, "name a metric of the ranking alone")
         check_met(self.quality.needs, frozenset(LOGS), f"as a raw metric, {self.quality}", remedies)
+        if str(self.quality) in TAKEN:
+            raise InputError(f"the raw metric {self.quality} has the name of something else verl is told; rename it")
 
     @cached_property
     def scorer(self) -> Scorer:
