@@ -14,8 +14,8 @@ Identity, near-identity (at most two exchanges of neighbours) and Kendall's tau 
 an invalid answer as 0. Answers are sampled at temperature 1, four a request; "greedy" is what would be served.
 Intervals resample seeds and users together, 2,000 times; differences are paired by seed, user and resample. Curves are
 on validation requests, the last rows on the test split. The network, the teacher and the learning rates were chosen on
-validation requests; the numbers of lessons are one, two and four thousand. The hypothesis, written down beforehand, is
-GR2's: where `naive` ends in copying, the conditional `gr2` does not.
+validation requests, in pilots under `naive`, `gr2` and others; so were the numbers of lessons. The hypothesis, written
+down after the pilots and before the full run, is GR2's: where `naive` ends in copying, the conditional `gr2` does not.
 """
 
 from __future__ import annotations
