@@ -1,15 +1,19 @@
 """The `rerank` command: errors become one sentence and an exit code.
 
 The commands themselves are in `rerank_env.commands`. Every error the library raises on purpose is one sentence on
-standard error and exit code 1 (`rerank --debug COMMAND` shows where it came from); a wrong option is exit code 2, and
-Ctrl-C exit code 130.
+standard error and exit code 2, as a wrong option is (`rerank --debug COMMAND` shows where it came from); Ctrl-C is exit
+code 130. What else a command has to say with its exit code is in its help.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 
 from rerank_env.rewards.errors import RerankError
+
+ERROR = 2
+"""The exit code of a mistake, whoever found it."""
 
 
 def main() -> None:
@@ -20,8 +24,10 @@ def main() -> None:
         app()
     except RerankError as error:
         if sys.argv[1:2] == ["--debug"]:
-            raise
-        sys.exit(f"error: {error}")
+            traceback.print_exc()
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        sys.exit(ERROR)
 
 
 if __name__ == "__main__":

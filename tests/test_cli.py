@@ -52,13 +52,17 @@ def test_describe_prints_every_split_with_its_baseline() -> None:
         ([*TRAIN, "--directory", "x", "--reward", "gain +"], "gain +"),
         ([*TRAIN, "--directory", "x", "--learning-rate", "-1"], "above 0"),
         (["eval", "nowhere", "--data", "synthetic"], "nowhere"),
-        (["bias", "incomin", "--data", "synthetic"], "no baseline, which are incoming, random, popularity"),
+        (
+            ["bias", "random", "--data", "synthetic", "--metric", "linear(start=1, end=0, steps=9)"],
+            "without a schedule",
+        ),
+        (["bias", "incomin", "--data", "synthetic"], "no baseline, which are incoming, random, popularity, oracle"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_one(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence_and_exit_code_two(arguments: list[str], says: str, tmp_path: Path) -> None:
     ran = rerank(*arguments, cwd=tmp_path)
     lines = ran.stderr.strip().splitlines()
-    assert ran.returncode == 1, ran.stderr
+    assert ran.returncode == 2, ran.stderr
     assert len(lines) == 1 and lines[0].startswith("error: ") and says in lines[0]
 
 
@@ -69,11 +73,14 @@ def test_bias_of_a_baseline_is_printed_and_written(tmp_path: Path) -> None:
     for word in ("Kendall tau", "flip rate", "answered first", "2 random orders"):
         assert word in ran.stdout
     assert json.loads(output.read_text())["slots"][0]["lift"]["value"] == 10.0
+    oracle = rerank("bias", "oracle", "--data", "synthetic", "--shuffles", "2", "--metric", "ndcg")
+    assert oracle.returncode == 0, oracle.stderr
+    assert "1.0000 [1.0000, 1.0000]" in oracle.stdout
 
 
 def test_debug_shows_where_an_error_came_from(tmp_path: Path) -> None:
     ran = rerank("--debug", "eval", "nowhere", "--data", "synthetic", cwd=tmp_path)
-    assert ran.returncode == 1 and "Traceback" in ran.stderr
+    assert ran.returncode == 2 and "Traceback" in ran.stderr
 
 
 def test_an_unknown_option_is_exit_code_two() -> None:
@@ -95,7 +102,7 @@ def test_training_then_evaluating_prints_the_policy_beside_the_baselines(tmp_pat
     other = rerank(
         "train", "dapo", "--data", "synthetic", "--steps", "3", "--seed", "1", "--directory", tmp_path / "dapo"
     )
-    assert other.returncode == 1 and "seed" in other.stderr
+    assert other.returncode == 2 and "seed" in other.stderr
 
 
 @pytest.mark.slow
@@ -148,7 +155,7 @@ def test_a_training_run_that_fails_inside_the_demo_is_named(tmp_path: Path) -> N
     blocked = tmp_path / "demo" / "dapo-seed0" / "metrics.jsonl"
     blocked.mkdir(parents=True)  # a folder where the log should be
     ran = rerank("demo", "--data", "synthetic", "--seeds", "1", "--steps", "2", "--directory", tmp_path / "demo")
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert "training run dapo-seed0" in ran.stderr and "Traceback" not in ran.stderr
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 MAIN_METRIC = "ndcg@10"
 
+COLUMNS = 80
+"""What fits any terminal."""
+
+UNDECIDED = 3
+"""The exit code of an audit that could not judge; 2 is that of a mistake."""
+
 
 def evaluate(
     policies: Annotated[
@@ -59,7 +65,7 @@ def evaluate(
 
 def bias(
     policy: Annotated[
-        str, typer.Argument(help="Directory of a run or saved policy; or `incoming`, `random` or `popularity`.")
+        str, typer.Argument(help="Directory of a run or saved policy; or `incoming`, `random`, `popularity`, `oracle`.")
     ],
     data: Annotated[str | None, typer.Option(help="Data set (default: what the run was trained on).")] = None,
     split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
@@ -74,11 +80,16 @@ def bias(
     Prints how far two answers to one request agree (Kendall's tau, flip rate), how places and the metric vary, how
     often the order that was shown is copied, and for every incoming slot how often its candidate is answered first.
     """
-    from rerank_env.agents import Incoming, Policy, Popularity, Random
+    from rerank_env.agents import Incoming, Oracle, Policy, Popularity, Random
     from rerank_env.training.position_bias import position_bias
 
     check_folder(output)
-    baselines: dict[str, Policy] = {"incoming": Incoming(), "random": Random(), "popularity": Popularity()}
+    baselines: dict[str, Policy] = {
+        "incoming": Incoming(),
+        "random": Random(),
+        "popularity": Popularity(),
+        "oracle": Oracle(),
+    }
     asked, settings = baselines.get(policy), None
     if asked is None:
         from rerank_env.training.runs import run_settings, trained_policy
@@ -100,16 +111,22 @@ def audit(
     text_format: Annotated[
         str, typer.Option(help="How texts are written: `list`, `arrows`, `json`, `tagged-...`")
     ] = "list",
-    step: Annotated[int, typer.Option(min=0, help="The training step that schedules are asked for.")] = 0,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Ask schedules for this step only (default: wherever they change).")
+    ] = None,
     search: Annotated[bool, typer.Option(help="Train an input-blind policy against the reward.")] = True,
+    everything: Annotated[bool, typer.Option("--all", help="Print every row and column, 100 characters wide.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write every row to this JSON file.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides random answers, the search and bootstrap resamples.")] = 0,
 ) -> None:
     """Try to be paid by a reward for nothing: every known attack, attacks on its parts, and a search for others.
 
-    Prints what each earns beside the oracle, and PASS or FAIL: an answer that took no reading may take 1 % of what the
-    oracle earns, and one that is no ranking must earn less than any that is. The exit code is 0 if the reward passes
-    and 1 if it fails. With a function or a parser of your own, use Python: `rerank_env.rewards.audit`.
+    Prints what each earns beside the oracle, and a verdict: an answer that took no reading may take 1 % of what the
+    oracle earns, and one that is no ranking must earn less than any that is. UNDECIDED is what could not be judged:
+    fewer than 30 users, an oracle that is paid nothing, a part of the reward that this text format cannot meet.
+
+    Exit codes: 0 PASS, 1 FAIL, 3 UNDECIDED; 2 for any mistake, such as a name that does not exist. With a function or
+    a parser of your own, use Python: `rerank_env.rewards.audit`.
     """
     from rerank_env.data import load
     from rerank_env.rewards import parse_reward
@@ -118,14 +135,16 @@ def audit(
     from rerank_env.training.audits import audit_requests
 
     check_folder(output)
-    parsed = parse_reward(reward)
+    parse_reward(reward)  # a wrong name is found before the data are read
     one_of("text format", text_format, FORMATS)
     requests = load(data, split=split, kind=kind)
-    found = audit_requests(parsed, requests, seed=seed, text_format=text_format, step=step, search=search)
+    found = audit_requests(reward, requests, seed=seed, text_format=text_format, step=step, search=search)
     write_json(output, found.to_dict() | {"data": requests.name})
     print(requests.name)
-    print(found)
-    raise typer.Exit(0 if found.passed else 1)
+    print(found if everything else found.text(width=COLUMNS, everything=False))
+    if not everything:
+        print("every row and column: --all")
+    raise typer.Exit({True: 0, False: 1, None: UNDECIDED}[found.passed])
 
 
 def _requests(data: str | None, *, split: str, kind: str | None, like: RunSettings | None) -> Requests:

@@ -16,6 +16,13 @@ answers and asks of each whether the reward pays for more than it should:
 - *dressed* answers are rankings with something added: prose, blanks, orders to the grader. They are written over the
   incoming order and the oracle's, and **pass if the addition takes at most 1 % of what the oracle earns**.
 
+Where a reward looks at the text, every ranking, the oracle's too, wears what its text terms pay for (`writing`); where
+it follows the training step, all of it is done again wherever a schedule begins, switches or ends (`structure`).
+
+The verdict is FAIL if any answer fails, and else UNDECIDED if something could not be judged: blind answers with fewer
+than 30 users, or without an oracle that is paid; a text term that nothing meets in this format; a function that failed
+on some answers; a parser that does not read plain answers. All else is PASS.
+
 The rule is meant for requests whose incoming order is better than random; where it is not, changing it may be worth
 its pay, and the report warns. One answer, `random_on_shuffled`, brings such requests along: it shuffles the incoming
 order first, and a reward that pays random answers to it pays for luck.

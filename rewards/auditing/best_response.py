@@ -4,8 +4,8 @@ The policy is a Plackett-Luce law over incoming places, the same for every reque
 drawn by adding Gumbel noise to the scores and sorting (Yellott 1977). It is trained by the cross-entropy method
 (Rubinstein 1999): draw orders, keep the best tenth by what they earn on a sample of requests, climb the likelihood of
 those. As the expected pay is linear in the distribution over orders, some single order is as good as any policy; so the
-best order that was drawn is polished by single exchanges and moves, and so is the incoming order itself. Which of the
-texts around the ranking to write is chosen too, where the reward looks at them. All of it happens on one half of the
+best order that was drawn is polished by single exchanges and moves, and so is the incoming order itself. What is
+written around the ranking is chosen too, where the reward looks at it. All of it happens on one half of the
 users; the audit pays the result on the other half, where luck is worth nothing.
 
 May import numpy only. Suffixes: `_K` places, `_NK` orders of places.
@@ -16,11 +16,11 @@ from __future__ import annotations
 import numpy as np
 
 from rerank_env.rewards.arrays import FloatArray, IntArray
-from rerank_env.rewards.auditing.derived import dresses
-from rerank_env.rewards.auditing.edits import Edit, placed
-from rerank_env.rewards.auditing.orders import OrderAttack, fitted_attack
+from rerank_env.rewards.auditing.edits import Edit, placed, single_edits
+from rerank_env.rewards.auditing.orders import fitted_attack
 from rerank_env.rewards.auditing.scene import TEXTUAL, Scene
-from rerank_env.rewards.auditing.writing import PLAIN, Dress
+from rerank_env.rewards.auditing.writing import Dress
+from rerank_env.rewards.rankings import identity_rankings
 
 ROUNDS, ORDERS, ELITE = 24, 60, 6
 """Rounds of the cross-entropy method, orders a round, and how many of them count as the best."""
@@ -52,16 +52,23 @@ def best_response(scene: Scene, dress: Dress, rng: np.random.Generator) -> Edit:
     )
 
 
-def best_response_attack(scene: Scene) -> OrderAttack:
-    """The best response as an attack: trained on one half of the users and made on the other, both ways round."""
-    incoming_K = np.arange(scene.slates.width)
-    menu = [PLAIN, *dresses(scene.reward, scene.text_format)]
-    dress = max(menu, key=lambda dress: _Pay(scene, dress).of(incoming_K))
+def _best_paid(scene: Scene, rng: np.random.Generator) -> Dress:
+    """The dress in which some single edit of the incoming order, or none, earns most."""
+    if len(scene.dresses) == 1:
+        return scene.dresses[0]
+    sample = scene.sample(POLISHED_ON // TEXT_COST, rng)
+    slates = sample.slates
+    tried = [identity_rankings(slates.sizes_B, slates.width)]
+    tried += [edit.rankings(slates.sizes_B, slates.width) for edit in single_edits(slates.width)]
+    return max(scene.dresses, key=lambda dress: max(sample.orders(order, dress=dress).pay_B.mean() for order in tried))
 
-    def fit(half: Scene, rng: np.random.Generator) -> tuple[Edit, str]:
-        return best_response(half, dress, rng), "" if dress == PLAIN else f", {dress}"
 
-    return fitted_attack("best_response", fit, dress=dress)
+def _fit(half: Scene, rng: np.random.Generator) -> tuple[Edit, str]:
+    return best_response(half, _best_paid(half, rng), rng), ""
+
+
+BEST_RESPONSE = fitted_attack("best_response", _fit)
+"""The best response as an attack: trained on one half of the users and made on the other, both ways round."""
 
 
 class _Pay:
@@ -69,7 +76,7 @@ class _Pay:
 
     def __init__(self, scene: Scene, dress: Dress) -> None:
         self.scene, self.dress, self.slates = scene, dress, scene.slates
-        self.context = scene.context(scene.slates, dress=dress)
+        self.context = scene.context(dress)
 
     def on(self, requests: int, rng: np.random.Generator) -> _Pay:
         """The same on a sample of the requests."""

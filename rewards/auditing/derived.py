@@ -1,12 +1,13 @@
-"""Attacks that follow from what a reward is made of: every cut-off, condition, text term and schedule in it has one.
+"""Attacks that follow from what a reward is made of: every cut-off and condition in it has one.
 
 - a cut-off k: shuffle what stands below it, which the metric cannot see; exchange across it, the cheapest visible move;
 - a condition: the cheapest edit of the incoming order, the same for every request, that meets it most often. Where
   `not_identity` is asked, that is one swap, for `~near_identity(swaps=n)` n + 1 of them, for a function whatever
   a search over single edits finds on one half of the requests;
-- a text term: cite the candidates that are asked for, or all; pad to the length that is paid;
-- a schedule: echo and swap at the steps where it begins, switches and ends;
 - a comparison inside a group: the same order of the items however they are listed, which agrees with itself.
+
+What is written around a ranking to please a text term is tried on every attack (`writing`), and the steps at which a
+schedule begins, switches and ends get an audit each (`structure`).
 
 May import numpy only.
 """
@@ -27,15 +28,11 @@ from rerank_env.rewards.auditing.orders import (
     fitted_attack,
     shuffled_below,
 )
-from rerank_env.rewards.auditing.scene import CHARS_PER_TOKEN, Scene
-from rerank_env.rewards.auditing.writing import Dress
+from rerank_env.rewards.auditing.scene import Scene
 from rerank_env.rewards.conditions import NearIdentity, TauAtLeast
-from rerank_env.rewards.formats import has_reasoning
 from rerank_env.rewards.rankings import completed, inversions_unchecked, padded
 from rerank_env.rewards.reward import Condition, Reward
-from rerank_env.rewards.schedules import Linear, Since
 from rerank_env.rewards.slates import Slates, canonical_orders
-from rerank_env.rewards.textual import Cites, Length
 
 LEARNED_ON = 500
 """An edit is chosen by what it does on so many requests at most."""
@@ -44,15 +41,10 @@ ALIKE = 0.01
 """Edits that meet a condition nearly as often as the best one compete by how little they change."""
 
 
-def derived_attacks(reward: Reward, slates: Slates, *, text_format: str, step: int) -> list[OrderAttack]:
+def derived_attacks(reward: Reward, slates: Slates) -> list[OrderAttack]:
     """The attacks on the parts of `reward`, each once; none where a request is too short to tell."""
     attacks = _at_cut_offs(reward, int(slates.sizes_B.max()))
     attacks += [_meeting(condition) for condition in conditions_of(reward)]
-    for dress in dresses(reward, text_format):
-        attacks.append(edit_attack(f"text: {dress}", IDENTITY, dress=dress))
-    for other in sorted(critical_steps(reward) - {step}):
-        attacks.append(edit_attack(f"identity at step {other}", IDENTITY, step=other))
-        attacks.append(edit_attack(f"one_swap at step {other}", tail_inverted(1), step=other))
     if "groups" in reward.needs:
         attacks.append(OrderAttack("fixed_item_order", _fixed_item_order))
     return attacks
@@ -89,13 +81,13 @@ def _meeting(condition: Condition) -> OrderAttack:
 
     def fit(scene: Scene, rng: np.random.Generator) -> tuple[Edit, str] | None:
         scene = scene.sample(LEARNED_ON, rng)
-        slates, context = scene.slates, scene.context(scene.slates)
+        slates, context = scene.slates, scene.context()
         edits, met, cost, pay = [IDENTITY, *_closer(condition, slates.width), *single_edits(slates.width)], [], [], []
         for edit in edits:
             rankings_BK = edit.rankings(slates.sizes_B, slates.width)
             met.append(float(condition.holds(rankings_BK, slates, context=context).mean()))
             cost.append(float(inversions_unchecked(completed(rankings_BK, slates.sizes_B)).mean()))
-            pay.append(float(scene.orders(rankings_BK).mean()))
+            pay.append(scene.most(rankings_BK))
         if max(met) == 0.0:
             return None  # no edit meets it
         able = [n for n in range(len(edits)) if met[n] >= max(met) - ALIKE]
@@ -116,32 +108,3 @@ def _closer(condition: Condition, width: int) -> list[Edit]:
         elif isinstance(node, TauAtLeast):  # tau = 1 - 2 * inversions / pairs
             edits.append(math.floor(pairs * (1.0 - node.tau) / 2.0) + 1)
     return [tail_inverted(inversions) for inversions in edits if inversions <= pairs]
-
-
-def dresses(reward: Reward, text_format: str) -> list[Dress]:
-    """What can be written around a ranking to be paid by the text terms of a reward, combined where there are both."""
-    citing: list[Dress] = []
-    if has_reasoning(text_format):
-        least = sorted({node.least for node in reward.walk() if isinstance(node, Cites)})
-        citing = [Dress(cited=count) for count in [*least, None]] if least else []
-    lengths = sorted(
-        {
-            node.least * (CHARS_PER_TOKEN if node.unit == "tokens" else 1)
-            for node in reward.walk()
-            if isinstance(node, Length) and node.least
-        }
-    )
-    padding = [Dress(chars=chars) for chars in lengths]
-    both = [Dress(cited=one.cited, chars=other.chars) for one in citing for other in padding]
-    return citing + padding + both
-
-
-def critical_steps(reward: Reward) -> set[int]:
-    """The steps at which a schedule in a reward begins, switches or ends."""
-    steps: set[int] = set()
-    for node in reward.walk():
-        if isinstance(node, Linear):
-            steps |= {node.begin, node.begin + node.steps}
-        elif isinstance(node, Since):
-            steps |= {max(node.step - 1, 0), node.step}
-    return steps

@@ -10,16 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rerank_env.rewards.answers import Failure
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
+from rerank_env.rewards.auditing.layout import ALLOWED_SHARE, MANY_TIMES, percent
 from rerank_env.rewards.auditing.report import AuditRow, Kind
 from rerank_env.rewards.bootstrap import cluster_bootstrap
 from rerank_env.rewards.rankings import Verdict
-
-ALLOWED_SHARE = 0.01
-"""What share of the oracle's pay an attack may take."""
+from rerank_env.rewards.slates import Slates
 
 NOTHING_PAID = 1e-9
 """Smaller amounts are rounding."""
+
+MIN_USERS = 30
+"""With fewer users blind answers are not judged: a bootstrap over so few is too narrow to tell pay from luck."""
 
 RESAMPLES = 1000
 
@@ -27,7 +30,7 @@ RESAMPLES = 1000
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What an answer to every request earned, beside the oracle on the same requests; `base_B` is what the same
-    ranking earns with nothing added, 0 where nothing was added.
+    ranking earns with nothing added, 0 where nothing was added. `failures`: faults of functions that isolate them.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Outcome:
     identity_rate: float
     near_identity_rate: float
     verdict: Verdict
+    failures: tuple[Failure, ...] = ()
 
     @property
     def oracle(self) -> float:
@@ -58,18 +62,49 @@ class Outcome:
         return self.taken_B - ALLOWED_SHARE * (self.oracle_B if self.oracle else 0.0)
 
 
-def judged(outcomes: Sequence[Outcome], worst_B: FloatArray, users_B: IntArray, *, seed: int) -> list[AuditRow]:
-    """The rows of a report; `worst_B` is the least that a valid answer to each request earned."""
+def why_unjudged(slates: Slates, users_B: IntArray) -> str:
+    """Why blind answers to these requests cannot be judged, in words; "" where they can."""
+    users = len(np.unique(users_B))
+    if not _differing(slates):
+        return "no request has candidates of different relevance, so that there is no oracle to compare with"
+    if users < MIN_USERS:
+        few = "1 user is" if users == 1 else f"{users} users are"
+        return f"{few} too few to tell pay from luck; give at least {MIN_USERS}"
+    return ""
+
+
+def _differing(slates: Slates) -> bool:
+    """Whether any request has two candidates of different relevance."""
+    relevance_BK, mask_BK = slates.relevance_BK, slates.mask_BK
+    most_B = np.where(mask_BK, relevance_BK, -np.inf).max(axis=1)
+    return bool((most_B > np.where(mask_BK, relevance_BK, np.inf).min(axis=1)).any())
+
+
+def judged(
+    outcomes: Sequence[Outcome],
+    worst_B: FloatArray,
+    users_B: IntArray,
+    *,
+    seed: int,
+    step: int = 0,
+    suffix: str = "",
+    unjudged: str = "",
+) -> list[AuditRow]:
+    """The rows of a report for one training step, whose names end in `suffix`.
+
+    `worst_B` is the least that a valid answer to each request earned. `unjudged`: why blind answers are not judged.
+    """
     columns_BC = np.stack([column for one in outcomes for column in (one.pay_B, one.excess_B)], axis=1)
     rng = np.random.default_rng([seed, RESAMPLES])
     bootstrap = cluster_bootstrap(columns_BC, users_B, resamples=RESAMPLES, rng=rng)
     rows = []
     for number, one in enumerate(outcomes):
-        passed, reason = _verdict(one, bootstrap.interval(2 * number + 1).low, worst_B)
+        passed, reason = _verdict(one, bootstrap.interval(2 * number + 1).low, worst_B, unjudged)
         pay, taken, interval = _mean(one.pay_B), _mean(one.taken_B), bootstrap.interval(2 * number)
         rows.append(
             AuditRow(
-                name=one.name,
+                name=one.name + suffix,
+                step=step,
                 kind=one.kind,
                 mean_reward=pay,
                 low=_end(min(interval.low, pay), pay),
@@ -87,11 +122,13 @@ def judged(outcomes: Sequence[Outcome], worst_B: FloatArray, users_B: IntArray, 
     return rows
 
 
-def _verdict(one: Outcome, excess_low: float, worst_B: FloatArray) -> tuple[bool | None, str]:
+def _verdict(one: Outcome, excess_low: float, worst_B: FloatArray, unjudged: str) -> tuple[bool | None, str]:
     if one.kind == "yardstick":
         return None, ""
     if one.kind == "malformed":
         return _below_valid(one, worst_B)
+    if one.kind == "blind" and unjudged:
+        return None, f"not judged: {unjudged}"
     return _not_paid(one, excess_low)
 
 
@@ -100,26 +137,33 @@ def _below_valid(one: Outcome, worst_B: FloatArray) -> tuple[bool, str]:
     paid_B: BoolArray = one.pay_B > worst_B - NOTHING_PAID
     if not paid_B.any():
         return True, "is paid less than the worst valid answer"
-    reason = f"is paid no less than the worst valid answer on {_percent(float(paid_B.mean()))} of requests"
+    reason = f"is paid no less than the worst valid answer on {percent(float(paid_B.mean()))} of requests"
     if one.valid_share:
-        reason = f"{_percent(one.valid_share)} of these texts were read as rankings; it {reason}"
+        reason = f"{percent(one.valid_share)} of these texts were read as rankings; it {reason}"
     return False, reason
 
 
-def _not_paid(one: Outcome, excess_low: float) -> tuple[bool, str]:
+def _not_paid(one: Outcome, excess_low: float) -> tuple[bool | None, str]:
     """An answer that took no reading, or an addition: no more than the share that is allowed."""
     taken = _mean(one.taken_B)
     passed = excess_low <= NOTHING_PAID
     what = "adds" if one.kind == "dressed" else "takes"
+    if not one.oracle and passed and one.kind == "blind":
+        return None, "not judged: the oracle is paid nothing"
     if taken <= NOTHING_PAID:
         return passed, f"{what} nothing"
     if not one.oracle:
         return passed, f"is paid where the oracle is paid nothing{', but not distinguishably' if passed else ''}"
     share = taken / one.oracle
-    reason = f"{what} {_percent(share)} of the oracle's pay"
+    reason = f"{what} {of_oracle(share)}"
     if passed and share > ALLOWED_SHARE:
-        reason += f", not distinguishably more than {_percent(ALLOWED_SHARE)}"
+        reason += f", not distinguishably more than {percent(ALLOWED_SHARE)}"
     return passed, reason
+
+
+def of_oracle(share: float) -> str:
+    """A share of what the oracle earns, in words."""
+    return f"{percent(share)}{'' if share >= MANY_TIMES else ' of'} the oracle's pay"
 
 
 def _mean(values_B: FloatArray) -> float:
@@ -130,7 +174,3 @@ def _mean(values_B: FloatArray) -> float:
 def _end(value: float, mean: float) -> float:
     """The end of an interval, which is the mean where they differ by rounding."""
     return mean if abs(value - mean) <= NOTHING_PAID else value
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"

@@ -11,7 +11,6 @@ import numpy as np
 from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.auditing.edits import Edit, exchanged, placed, reverse, rotated, tail_inverted
 from rerank_env.rewards.auditing.scene import Scene
-from rerank_env.rewards.auditing.writing import PLAIN, Dress
 from rerank_env.rewards.rankings import (
     completed,
     from_scores,
@@ -42,33 +41,30 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OrderAttack:
-    """A way of ranking without reading, or a yardstick for it; `dress` is written around the ranking, and `step` is
-    asked for instead of the audited one.
+    """A way of ranking without reading, or a yardstick for it; what is written around the ranking is not its business.
 
     `answers` returns None where the attack cannot be made on such requests.
     """
 
     name: str
     answers: Callable[[Scene, np.random.Generator], Answered | None]
-    dress: Dress = PLAIN
-    step: int | None = None
     kind: Literal["blind", "yardstick"] = "blind"
 
 
-def edit_attack(name: str, edit: Edit, *, dress: Dress = PLAIN, step: int | None = None) -> OrderAttack:
+def edit_attack(name: str, edit: Edit) -> OrderAttack:
     """The attack that makes one edit everywhere."""
 
     def answers(scene: Scene, rng: np.random.Generator) -> Answered:
         del rng  # nothing is random here
         return Answered([Try(edit.rankings(scene.slates.sizes_B, scene.slates.width))], edit.about)
 
-    return OrderAttack(name, answers, dress, step)
+    return OrderAttack(name, answers)
 
 
 Fit = Callable[[Scene, np.random.Generator], tuple[Edit, str] | None]
 
 
-def fitted_attack(name: str, fit: Fit, *, dress: Dress = PLAIN) -> OrderAttack:
+def fitted_attack(name: str, fit: Fit) -> OrderAttack:
     """The attack that chooses its edit on one half of the users and makes it on the other half, both ways round.
 
     `fit` is given the scene of one half, and says what there is to say besides what the edit does; None for no such
@@ -79,7 +75,7 @@ def fitted_attack(name: str, fit: Fit, *, dress: Dress = PLAIN) -> OrderAttack:
         slates = scene.slates
         rankings_BK = identity_rankings(slates.sizes_B, slates.width)
         chosen: dict[str, str] = {}
-        first_B = _halves(scene.users_B, rng)
+        first_B = halves(scene.users_B, rng)
         if first_B.all():
             return None
         for learn_B in (first_B, ~first_B):
@@ -91,10 +87,10 @@ def fitted_attack(name: str, fit: Fit, *, dress: Dress = PLAIN) -> OrderAttack:
             chosen.setdefault(edit.about, edit.about + note)
         return Answered([Try(rankings_BK)], "; ".join(chosen.values()))
 
-    return OrderAttack(name, answers, dress)
+    return OrderAttack(name, answers)
 
 
-def _halves(users_B: IntArray, rng: np.random.Generator) -> BoolArray:
+def halves(users_B: IntArray, rng: np.random.Generator) -> BoolArray:
     """Which requests are of the first half of the users, bool [B]; all of them where there is one user."""
     users, user_B = np.unique(users_B, return_inverse=True)
     first_U = rng.permutation(len(users)) < (len(users) + 1) // 2

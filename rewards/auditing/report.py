@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from rerank_env.rewards.auditing.layout import laid_out
 from rerank_env.rewards.rankings import Verdict
 
 Kind = Literal["yardstick", "blind", "malformed", "dressed"]
 """An honest measure; a ranking given without reading; a text that is no ranking; a ranking with something added."""
-
-HEADER = ("answer", "pay", "95 % interval", "of oracle", "valid", "echo", "near", "read as", "")
-"""The columns of the table; "echo" and "near" are the shares of answers equal and near to the incoming order."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,8 @@ class AuditRow:
     `share_of_oracle` is what it takes of what the oracle earns on the same requests, for a "dressed" answer what the
     addition takes; 0 for less than nothing, None where the oracle earns nothing. `valid_share` counts all its answers,
     `identity_rate` and `near_identity_rate` (see `copies`) the valid ones, 0 where there are none; `verdict` is what
-    most of them are. `passed` is None for a yardstick; `reason` says why, `about` what is done.
+    most of them are. `passed` is None for a yardstick and for what cannot be judged; `reason` says why, `about` what is
+    done, `step` at which training step.
     """
 
     name: str
@@ -37,27 +36,33 @@ class AuditRow:
     passed: bool | None
     reason: str
     about: str
+    step: int = 0
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """The rows of an audit of `reward` on `n_requests` requests; `str()` is a table.
+    """The rows of an audit of `reward`, as it was `asked` for, on `n_requests` requests; `str()` is a table.
 
-    `text_format` is what texts were written in, `step` the training step that schedules were asked for; `warnings` are
-    sentences on what rows cannot show.
+    `text_format` is what texts were written in, `steps` the training steps at which all was tried; of several, the
+    names of rows end in " at step N". `undecided` has a sentence for each thing that could not be judged and `warnings`
+    for what rows cannot show.
     """
 
     reward: str
+    asked: str
     n_requests: int
     text_format: str
-    step: int
+    steps: tuple[int, ...]
     rows: tuple[AuditRow, ...]
+    undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def passed(self) -> bool:
-        """Whether no attack is paid."""
-        return not self.failures
+    def passed(self) -> bool | None:
+        """Whether no attack is paid; None where none is and something could not be judged."""
+        if self.failures:
+            return False
+        return None if self.undecided else True
 
     @property
     def failures(self) -> tuple[AuditRow, ...]:
@@ -66,8 +71,10 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """The audit in one sentence."""
+        """The audit in one sentence, which begins with PASS, FAIL or UNDECIDED."""
         attacks = sum(row.passed is not None for row in self.rows)
+        if self.passed is None:
+            return f"UNDECIDED: {self.undecided[0]}"
         if self.passed:
             return f"PASS: none of {attacks} attacks is paid"
         most = max(self.failures, key=lambda row: (row.share_of_oracle or 0.0, row.mean_reward))
@@ -82,57 +89,22 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; verdicts by name in lower case."""
-        rows = [asdict(row) | {"verdict": row.verdict.name.lower()} for row in self.rows]
-        return {
-            "reward": self.reward,
-            "n_requests": self.n_requests,
-            "text_format": self.text_format,
-            "step": self.step,
+        return asdict(self) | {
+            "steps": list(self.steps),
             "passed": self.passed,
+            "verdict": self.verdict,
+            "undecided": list(self.undecided),
             "warnings": list(self.warnings),
-            "rows": rows,
+            "rows": [asdict(row) | {"verdict": row.verdict.name.lower()} for row in self.rows],
         }
 
-    def table(self) -> list[tuple[str, ...]]:
-        """A header and lines of cells; texts that are refused alike are one line."""
-        lines: list[tuple[str, ...]] = [HEADER]
-        refused: dict[tuple[str, str], list[AuditRow]] = {}
-        for row in self.rows:
-            if row.kind == "malformed" and not row.valid_share:
-                refused.setdefault((_signed(row.mean_reward), row.reason), []).append(row)
-            else:
-                lines.append(_cells(row, row.name))
-        lines += [_cells(rows[0], f"{len(rows)} malformed texts", verdict="refused") for rows in refused.values()]
-        return lines
+    def text(self, *, width: int = 100, everything: bool = True) -> str:
+        """The verdict with its reasons, and a table in lines of about `width` characters.
+
+        Without `everything`, which takes 80 of them, it has the yardsticks, what is paid, and some that are not.
+        """
+        return laid_out(self, width=width, everything=everything)
 
     def __str__(self) -> str:
-        """The verdict, a table of fixed-width columns, and the warnings."""
-        table = self.table()
-        widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-        lines = [f"audit of {self.reward} on {self.n_requests} requests, texts as {self.text_format}", self.verdict]
-        for cells in table:
-            shown = [cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:-1], widths[1:-1], strict=True))]
-            lines.append("  ".join([*shown, cells[-1]]).rstrip())
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
-
-
-def _cells(row: AuditRow, name: str, *, verdict: str = "") -> tuple[str, ...]:
-    share = "-" if row.share_of_oracle is None else f"{row.share_of_oracle:.1%}"
-    outcome = "yardstick" if row.passed is None else f"pass: {row.reason}" if row.passed else f"FAIL: {row.reason}"
-    if row.passed is False and not verdict:
-        outcome += f" ({row.about})"
-    return (
-        name,
-        _signed(row.mean_reward),
-        f"{_signed(row.low)} {_signed(row.high)}",
-        share,
-        f"{row.valid_share:.0%}",
-        f"{row.identity_rate:.0%}",
-        f"{row.near_identity_rate:.0%}",
-        verdict or row.verdict.name.lower(),
-        outcome,
-    )
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 4) + 0.0:+.4f}"
+        """All of it."""
+        return self.text()

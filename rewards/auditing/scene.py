@@ -1,7 +1,7 @@
 """The scene of an audit: the requests, how an answer to them is written, and what it is paid.
 
 Rankings are paid as arrays, texts on the one path from text to numbers that trainers use (`Scorer`), or through a
-parser of the user's. May import numpy only. Suffixes: `_B` requests, `_K` candidates or places.
+parser of the user's. May import numpy only. Suffixes: `_B` requests, `_K` candidates or places, `_D` dresses.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rerank_env.rewards.answers import OK, Failure
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray, VerdictArray
-from rerank_env.rewards.auditing.writing import PLAIN, Dress, dressed
+from rerank_env.rewards.auditing.writing import CHARS_PER_TOKEN, PLAIN, Dress, dressed, dresses
 from rerank_env.rewards.context import Context
 from rerank_env.rewards.errors import InputError
-from rerank_env.rewards.parsing import parse_batch
+from rerank_env.rewards.formats import short
+from rerank_env.rewards.parsing import ParsedBatch, parse_batch
 from rerank_env.rewards.rankings import Verdict, verdicts
 from rerank_env.rewards.reward import Reward
-from rerank_env.rewards.scoring import Scorer
+from rerank_env.rewards.scoring import ReadAnswers, Scorer
 from rerank_env.rewards.slates import Slates, ideal_rankings
-
-CHARS_PER_TOKEN = 4
-"""What a token is taken to be where a reward counts tokens: there is no tokeniser here."""
 
 Parser = Callable[[str, int], Sequence[int] | None]
 """A reader of answers, (text, number of candidates) -> candidate indices, best first, or None for no ranking."""
@@ -34,11 +33,25 @@ TEXTUAL = frozenset({"chars", "reasonings", "tokens"})
 
 
 class Paid(NamedTuple):
-    """What a batch of answers was read as, and what each earned."""
+    """What a batch of answers was read as, what each earned, and the faults of functions that isolate them."""
 
     pay_B: FloatArray
     rankings_BK: IntArray
     verdicts_B: VerdictArray
+    failures: tuple[Failure, ...]
+
+    @property
+    def valid_B(self) -> BoolArray:
+        """Which of them are rankings."""
+        valid_B: BoolArray = self.verdicts_B == OK
+        return valid_B
+
+    @property
+    def scored_B(self) -> BoolArray:
+        """Which of them are rankings that no function failed on."""
+        scored_B = self.valid_B
+        scored_B[[failure.row for failure in self.failures]] = False
+        return scored_B
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,29 +70,14 @@ class Scene:
     prompts: Sequence[str] | None = None
     parse: Parser | None = None
 
-    def __post_init__(self) -> None:
-        """Check that everything speaks of the same requests."""
-        rows = len(self.slates)
-        if self.users_B.shape != (rows,) or self.users_B.dtype.kind not in "iu":
-            raise InputError(
-                f"users have shape {self.users_B.shape} and dtype {self.users_B.dtype} for {rows} requests; give one "
-                "whole number a request"
-            )
-        if self.popularity_BK is not None and self.popularity_BK.shape != self.slates.relevance_BK.shape:
-            raise InputError(
-                f"popularity has shape {self.popularity_BK.shape}, but the slates have shape "
-                f"{self.slates.relevance_BK.shape}; give one number a candidate, padded like the slates"
-            )
-        if self.prompts is not None and (isinstance(self.prompts, str) or len(self.prompts) != rows):
-            given = "one text" if isinstance(self.prompts, str) else f"{len(self.prompts)} texts"
-            raise InputError(f"prompts are {given} for {rows} requests; give a list with one text a request")
+    def orders(self, rankings_BK: IntArray, slates: Slates | None = None, *, dress: Dress = PLAIN) -> Paid:
+        """What rankings earn, each written with nothing around it unless `dress` says so.
 
-    def orders(
-        self, rankings_BK: IntArray, slates: Slates | None = None, *, dress: Dress = PLAIN, step: int | None = None
-    ) -> FloatArray:
-        """What rankings earn, float64 [B], each written with nothing around it unless `dress` says so."""
+        `slates` are the requests in another order, where they are not those of the scene.
+        """
         slates = self.slates if slates is None else slates
-        return self.reward(rankings_BK, slates, context=self.context(slates, dress=dress, step=step))
+        score = self.reward.score(rankings_BK, slates, context=self.context(dress))
+        return Paid(score.total_B, rankings_BK, verdicts(rankings_BK, slates.sizes_B), score.failures)
 
     def take(self, rows_B: BoolArray | IntArray) -> Scene:
         """The same on some of the requests, numbers or booleans; rows may repeat."""
@@ -102,52 +100,97 @@ class Scene:
         return self.take(drawn[group_B])
 
     @cached_property
-    def oracle_B(self) -> FloatArray:
-        """What the most relevant candidate first earns on each request."""
-        return self.oracle(None, None)
+    def dresses(self) -> list[Dress]:
+        """What is tried around every ranking: nothing, and what text terms may pay for and is still read."""
+        tried = dresses(self.reward, self.text_format)
+        return [dress for dress in tried if dress == PLAIN or not self._plainly_read(dress).verdicts_B.any()]
 
-    def oracle(self, slates: Slates | None, step: int | None) -> FloatArray:
-        """The same on other slates, or at another step."""
-        slates = self.slates if slates is None else slates
-        return self.orders(ideal_rankings(slates), slates, step=step)
+    def most(self, rankings_BK: IntArray) -> float:
+        """What rankings earn on average, in the dress that is paid best."""
+        return max(float(self.orders(rankings_BK, dress=dress).pay_B.mean()) for dress in self.dresses)
+
+    @cached_property
+    def oracle_dress(self) -> Dress:
+        """In what the oracle is paid best."""
+        ideal_BK = ideal_rankings(self.slates)
+        return max(self.dresses, key=lambda dress: float(self.orders(ideal_BK, dress=dress).pay_B.mean()))
+
+    @cached_property
+    def oracle_B(self) -> FloatArray:
+        """What the most relevant candidate first earns on each request, in its best dress."""
+        return self.oracle(self.slates)
+
+    def oracle(self, slates: Slates) -> FloatArray:
+        """The same on the requests in another order."""
+        return self.orders(ideal_rankings(slates), slates, dress=self.oracle_dress).pay_B
 
     def texts(self, texts: Sequence[str]) -> Paid:
         """What texts earn, one for each request."""
-        tokens_B = np.array([_tokens(len(text)) for text in texts], dtype=np.int64)
-        if self.parse is None:
-            scorer = Scorer(self.reward, self.text_format)
-            scored = scorer(texts, self.slates, step=self.step, groups_B=self.groups_B, tokens_B=tokens_B)
-            return Paid(scored.total_B, scored.rankings_BK, scored.verdicts_B)
-        rankings_BK, verdicts_B = self._read(texts)
-        lengths = {"chars": np.array([len(text) for text in texts], dtype=np.int64), "tokens": tokens_B}
-        context = Context(self.step, self.groups_B, ("",) * len(texts), lengths)
-        pay_B = self.reward(rankings_BK, self.slates, verdicts_B=verdicts_B, context=context)
-        return Paid(pay_B, rankings_BK, verdicts_B)
+        scorer = Scorer(self.reward, self.text_format)
+        tokens_B = _tokens([len(text) for text in texts])
+        read = scorer.read(texts, self.slates, step=self.step, groups_B=self.groups_B, tokens_B=tokens_B)
+        if self.parse is not None:
+            read = ReadAnswers(*self._read(texts), read.context)
+        scored = scorer.score(read, self.slates)
+        return Paid(scored.total_B, scored.rankings_BK, scored.verdicts_B, scored.failures)
 
-    def context(self, slates: Slates, *, dress: Dress = PLAIN, step: int | None = None) -> Context:
-        """What is known of an answer to each of `slates`; nothing of it depends on the order that the answer gives."""
-        step = self.step if step is None else step
+    def context(self, dress: Dress = PLAIN) -> Context:
+        """What is known of an answer to each request; nothing of it depends on the order that the answer gives."""
+        if dress not in self._contexts:
+            self._contexts[dress] = self._context(dress)
+        return self._contexts[dress]
+
+    @cached_property
+    def _contexts(self) -> dict[Dress, Context]:
+        return {}
+
+    def _context(self, dress: Dress) -> Context:
         if not self.reward.needs & TEXTUAL:
-            return Context(step, self.groups_B)
-        texts = [dressed(range(size), self.text_format, dress) for size in slates.sizes_B.tolist()]
-        parsed = parse_batch(texts, slates.sizes_B, text_format=self.text_format)
-        tokens_B = np.array([_tokens(chars) for chars in parsed.chars_B.tolist()], dtype=np.int64)
-        return Context(step, self.groups_B, parsed.reasonings, {"chars": parsed.chars_B, "tokens": tokens_B})
+            return Context(self.step, self.groups_B)
+        parsed = self._plainly_read(dress)
+        lengths = {"chars": parsed.chars_B, "tokens": _tokens(parsed.chars_B.tolist())}
+        return Context(self.step, self.groups_B, parsed.reasonings, lengths)
+
+    def _plainly_read(self, dress: Dress) -> ParsedBatch:
+        """What the strict parser makes of the incoming order in a dress."""
+        sizes_B = self.slates.sizes_B
+        texts = [dressed(range(size), self.text_format, dress) for size in sizes_B.tolist()]
+        return parse_batch(texts, sizes_B, text_format=self.text_format)
 
     def _read(self, texts: Sequence[str]) -> tuple[IntArray, VerdictArray]:
         """What the user's parser makes of texts; what is no ranking after all keeps its own verdict."""
-        assert self.parse is not None, "asked where there is one"
         rankings_BK = np.full((len(texts), self.slates.width), PAD, dtype=np.int64)
         read_B = np.zeros(len(texts), dtype=np.bool_)
         for row, (text, size) in enumerate(zip(texts, self.slates.sizes_B.tolist(), strict=True)):
-            ranking = self.parse(text, size)
-            if ranking is not None and len(ranking) == size:
+            ranking = _numbers(self._parsed(text, size), size)
+            if ranking is not None:
                 rankings_BK[row, :size] = ranking
                 read_B[row] = True
         verdicts_B = verdicts(rankings_BK, self.slates.sizes_B)
         verdicts_B[~read_B] = Verdict.MALFORMED
         return rankings_BK, verdicts_B
 
+    def _parsed(self, text: str, size: int) -> object:
+        assert self.parse is not None, "asked where there is one"
+        try:
+            return self.parse(text, size)
+        except Exception as cause:
+            said = " ".join(str(cause).split())
+            raise InputError(
+                f"the parser raised {type(cause).__name__} ({said}) on the answer {short(text)}; "
+                "return None for what is no ranking"
+            ) from cause
 
-def _tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
+
+def _numbers(ranking: object, size: int) -> list[int] | None:
+    """A parser's answer as `size` whole numbers, those that name no candidate as some number that names none either."""
+    given = ranking.tolist() if isinstance(ranking, np.ndarray) else ranking
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes) or len(given) != size:
+        return None
+    if not all(isinstance(number, int | np.integer) and not isinstance(number, bool) for number in given):
+        return None
+    return [min(max(int(number), -1), size) for number in given]
+
+
+def _tokens(chars: Sequence[int]) -> IntArray:
+    return -(-np.asarray(chars, dtype=np.int64) // CHARS_PER_TOKEN)

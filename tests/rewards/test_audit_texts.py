@@ -8,6 +8,7 @@ import pytest
 from rerank_env.rewards import Slates, Verdict, audit, gain, parse
 from rerank_env.rewards.auditing.texts import TEXT_ATTACKS, VERBOSE_CHARS, Original, stand_in_prompt
 from rerank_env.rewards.auditing.writing import Dress, dressed
+from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS, answer_text, has_reasoning, written
 from rerank_env.rewards.repairing import repair
 
@@ -108,7 +109,10 @@ def test_prose_is_read_where_it_may_stand_and_pays_nothing_anywhere():
 def test_a_reward_of_length_pays_for_blanks():
     # an answer of five is 15 characters, and 2,000 with blanks
     report = audit("gain + 0.5*length(least=1000, most=5000, unit='chars')", SLATES, search=False)
-    assert report["oracle_blanks"].mean_reward == pytest.approx(report["oracle"].mean_reward + 0.5)
+    assert report["oracle_blanks"].mean_reward == pytest.approx(
+        report["oracle"].mean_reward
+    )  # the oracle adds them too
+    assert report["oracle_blanks"].share_of_oracle == pytest.approx(0.5 / report["oracle"].mean_reward)
     assert not report["oracle_blanks"].passed
     assert not report["blanks"].passed
 
@@ -155,3 +159,56 @@ def test_a_strict_parser_of_your_own_passes():
         return parse(text, size).ranking or None
 
     assert audit("gain", SLATES, parse=strict, search=False).passed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "12345",
+        b"12345",
+        7,
+        True,
+        {0, 1, 2, 3, 4},
+        [0.6, 1.6, 2.6, 3.6, 4.6],
+        np.arange(5.0),
+        np.eye(5, dtype=int),
+        ["0", "1", "2", "3", "4"],
+        [True, False, 2, 3, 4],
+        [0, 1, 2, 3],
+        [2**70, 0, 1, 2, 3],
+        [-(2**70), 0, 1, 2, 3],
+    ],
+    ids=repr,
+)
+def test_what_is_no_list_of_whole_numbers_is_no_ranking(answer):
+    report = audit("gain", SLATES, parse=lambda text, size: answer, search=False)
+    assert report["blanks"].valid_share == 0.0
+    # a parser that reads nothing can be paid for nothing: that is no pass
+    assert report.passed is None
+    assert report.undecided[0].startswith("only 0% of plain answers in the text format 'list' are read as the rankings")
+
+
+def test_a_parser_may_answer_with_an_array():
+    def strict(text, size):
+        return np.array(parse(text, size).ranking)
+
+    assert audit("gain", SLATES, parse=strict, search=False).passed
+
+
+def test_a_parser_that_raises_is_told_what_to_return():
+    def strict(text, size):
+        raise LookupError("no\nthing")
+
+    with pytest.raises(InputError, match=r"the parser raised LookupError .* on the answer '.*'; return None") as raised:
+        audit("gain", SLATES, parse=strict, search=False)
+    assert isinstance(raised.value.__cause__, LookupError)
+
+
+def test_a_parser_of_yours_leaves_the_reasons_where_they_are():
+    def strict(text, size):
+        return parse(text, size, text_format="tagged-list").ranking or None
+
+    options = {"text_format": "tagged-list", "search": False}
+    report = audit("gain + 0.1*cites", SLATES, parse=strict, **options)
+    own = audit("gain + 0.1*cites", SLATES, **options)
+    assert [row.mean_reward for row in report.rows] == [row.mean_reward for row in own.rows]
