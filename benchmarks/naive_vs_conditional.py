@@ -6,7 +6,7 @@ The policy (`TokenPolicy`) writes an answer word by word and may repeat, omit, s
 imitates a teacher, as language models are fine-tuned before reinforcement, and then every reward starts from the same
 weights with the same seed. The teacher copies the incoming order in two lists of five; the others it sorts by place,
 with noise, the relevant candidates moved up. So copying is the easy way to be valid, and what re-ranking the policy
-knows it knows with mistakes. How many depends on how many lessons it got: WORLDS has three warm starts on made-up
+knows it knows with mistakes. How many depends on how many lessons it got: WORLDS has two warm starts on made-up
 requests whose first stage sees the relevance through noise (the order is good, and the history can still improve it),
 and one on MovieLens-100K.
 
@@ -75,11 +75,10 @@ class World:
 
 WORLDS = {
     "brief": World("synthetic", 1000),
-    "middle": World("synthetic", 2000),
     "long": World("synthetic", 4000),
     "movielens": World("movielens-100k", 1000),
 }
-RECORDS = {"naive-vs-conditional": ("brief", "middle", "long"), "naive-vs-conditional-movielens": ("movielens",)}
+RECORDS = {"naive-vs-conditional": ("brief", "long"), "naive-vs-conditional-movielens": ("movielens",)}
 
 
 @dataclass(frozen=True)

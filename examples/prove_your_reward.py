@@ -10,14 +10,17 @@ from rerank_env.rewards.testing import assert_reward_sound
 
 
 def better_on_top(rankings_BK: np.ndarray, slates: R.Slates) -> np.ndarray:
-    """1 where something better came first than was first, -1 where something worse did, else 0."""
+    """How much better the first candidate is than the one that came first, as a share of the best gain there is."""
     rows_B = np.arange(len(rankings_BK))
     shown_B, was_B = slates.relevance_BK[rows_B, rankings_BK[:, 0]], slates.relevance_BK[:, 0]
-    return np.array(np.sign(shown_B - was_B))
+    best_B = slates.relevance_BK.max(axis=1)
+    return np.array((shown_B - was_B) / np.where(best_B > 0, best_B, 1.0))
 
 
 assert_reward_sound(better_on_top, low=-1, high=1, invalid=-1.1, identity_at_most=0)
-print("better_on_top is sound: no request was found on which it breaks a promise\n")
+print(
+    "better_on_top is sound: no request was found on which it breaks a promise. What a hack would earn says the audit\n"
+)
 
 
 def no_copies_please(rankings_BK: np.ndarray, slates: R.Slates) -> np.ndarray:

@@ -17,7 +17,7 @@ from rerank_env.rewards.arguments import finite, one_of
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError, RewardError
 from rerank_env.rewards.expression import check_name
-from rerank_env.rewards.isolation import FaultError, RewardFunction, checked_values, values_or_failures
+from rerank_env.rewards.isolation import LONGEST_SECONDS, FaultError, RewardFunction, checked_values, values_or_failures
 from rerank_env.rewards.reward import Bounds, Condition, Reward
 from rerank_env.rewards.slates import Slates
 
@@ -41,6 +41,9 @@ class FunctionReward(Reward):
     batch is asked again row by row, an answer that still fails is scored as if it were invalid and listed in
     `Score.failures`, and the others keep their scores.
 
+    `identity` promises the most that echoing the incoming order may earn, `high` unless given: proofs and audits hold
+    the function to it, scores do not depend on it.
+
     `str()` is the name, which `parse_reward` knows after `register_reward(name, reward)`; pickling needs a function
     that can be imported. Raises `InputError` for a useless declaration.
     """
@@ -52,23 +55,33 @@ class FunctionReward(Reward):
     invalid: float = field()
     on_error: OnError = "raise"
     seconds: float | None = None
+    identity: float | None = None  # type: ignore[assignment]  # a number once constructed
 
     def __post_init__(self) -> None:
         """Check the declaration."""
-        if not callable(self.function):
-            raise InputError(f"{self.function!r} is no function; give one of (rankings_BK, slates)")
+        _check_function(self.function)
         check_name(self.name)
         for bound in ("low", "high", "invalid"):
             object.__setattr__(self, bound, finite(f"{bound} of {self.name}", getattr(self, bound)))
         if self.low > self.high:
             raise InputError(f"{self.name} has low {self.low} above high {self.high}; exchange them")
+        identity = self.high if self.identity is None else finite(f"identity of {self.name}", self.identity)
+        if not self.low <= identity <= self.high:
+            raise InputError(
+                f"identity of {self.name} is {identity}, the most that echoing the incoming order may earn; give a "
+                f"number from low {self.low} to high {self.high}"
+            )
+        object.__setattr__(self, "identity", identity)
         one_of("way to handle errors", self.on_error, get_args(OnError))
-        if self.seconds is not None and finite(f"seconds of {self.name}", self.seconds) <= 0:
-            raise InputError(f"{self.name} may take {self.seconds} seconds; give a number above 0, or None")
+        if self.seconds is not None and not 0 < finite(f"seconds of {self.name}", self.seconds) <= LONGEST_SECONDS:
+            raise InputError(
+                f"{self.name} may take {self.seconds} seconds; give a number above 0 and up to {LONGEST_SECONDS:g}, "
+                "or None"
+            )
 
     def bounds(self) -> Bounds:
         """As declared."""
-        return Bounds(self.low, self.high, self.invalid)
+        return Bounds(self.low, self.high, self.invalid, self.identity)
 
     def evaluate(self, answers: Answers) -> FloatArray:
         """The function's values, checked."""
@@ -119,8 +132,7 @@ class FunctionCondition(Condition):
 
     def __post_init__(self) -> None:
         """Check the declaration."""
-        if not callable(self.function):
-            raise InputError(f"{self.function!r} is no function; give one of (rankings_BK, slates)")
+        _check_function(self.function)
         check_name(self.name)
 
     def evaluate(self, answers: Answers) -> BoolArray:
@@ -142,3 +154,16 @@ class FunctionCondition(Condition):
     def __str__(self) -> str:
         """The name."""
         return self.name
+
+
+def _check_function(function: object) -> None:
+    """Raise `InputError` unless `function` can be called, and hashed: scores are remembered by what they are of."""
+    if not callable(function):
+        raise InputError(f"{function!r} is no function; give one of (rankings_BK, slates)")
+    try:
+        hash(function)
+    except TypeError as cause:
+        raise InputError(
+            f"a callable {type(function).__name__} cannot be hashed ({cause}); give a plain function, or make the "
+            "class a dataclass with frozen=True and fields that can be hashed"
+        ) from cause

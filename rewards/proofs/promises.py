@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rerank_env.rewards.proofs.company import ignores_order_in_group, ignores_the_batch
 from rerank_env.rewards.proofs.properties import (
     ignores_labels,
-    ignores_order_in_group,
-    ignores_the_batch,
     is_bounded,
     is_finite,
     is_pure,

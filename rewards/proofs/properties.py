@@ -1,4 +1,5 @@
-"""What a sound reward promises: one function a property, each of which looks for a breach in one case.
+"""What a sound reward promises: one function a property, each of which looks for a breach in one case. Those on other
+answers in the batch are in `company`.
 
 A breach is told in words, the request first; None means that there is none. May import numpy only.
 
@@ -42,7 +43,7 @@ def is_finite(subject: Subject, case: Case) -> str | None:
                 asked = " and ".join(named(answer_K, case.size) for answer_K in answers[:2])
                 return case.told(f"{asked}{', ...' if len(answers) > 2 else ''}: the reward {fault}")
         raise
-    return _first(~np.isfinite(values_N), lambda n: case.told(_earns(case, n, values_N), *case.companions()))
+    return first(~np.isfinite(values_N), lambda n: case.told(_earns(case, n, values_N), *case.companions()))
 
 
 def is_bounded(subject: Subject, case: Case) -> str | None:
@@ -50,11 +51,11 @@ def is_bounded(subject: Subject, case: Case) -> str | None:
     reward, values_N = subject.reward, subject.earned(case, case.answers_NK)
     stray_N = (values_N < reward.low - subject.slack) | (values_N > reward.high + subject.slack)
     declared = f"declared are {number_text(reward.low)} to {number_text(reward.high)}"
-    if breach := _first(stray_N, lambda n: case.told(f"{_earns(case, n, values_N)}; {declared}", *case.companions())):
+    if breach := first(stray_N, lambda n: case.told(f"{_earns(case, n, values_N)}; {declared}", *case.companions())):
         return breach
     paid_N = subject.paid_invalid(case)
     spoilt = [named(answer_K, case.size) for answer_K in case.invalid_NK] + ["a text that did not parse"]
-    return _first(
+    return first(
         paid_N != reward.invalid,
         lambda n: case.told(
             f"{spoilt[n]}, which is no ranking, earns {number_text(paid_N[n])}; "
@@ -75,7 +76,7 @@ def is_pure(subject: Subject, case: Case) -> str | None:
             return case.take(np.array([row])).told(f"scoring answer {case.ranking(row)} changes {name} from {change}")
     second_B = subject.values(case)
     differs_B = ~((first_B == second_B) | (np.isnan(first_B) & np.isnan(second_B)))
-    return _first(
+    return first(
         differs_B,
         lambda row: case.take(np.array([row])).told(
             f"answer {case.ranking(row)} earns {number_text(first_B[row])} at the first call",
@@ -84,55 +85,11 @@ def is_pure(subject: Subject, case: Case) -> str | None:
     )
 
 
-def ignores_the_batch(subject: Subject, case: Case) -> str | None:
-    """A group of answers earns the same alone, among others, in a batch turned round, and padded to any width.
-
-    Nor does the number of a group matter: in the batch that is turned round, the numbers are others.
-    """
-    alone, size = case.alone(), case.group_size
-    alone_B, rows = subject.values(alone), len(case.slates)
-    turned = case.take(np.arange(rows)[::-1], 1 + case.groups_B)
-    others = [f"{case.ranking(row)} to gains {listed(case.shown('relevance_BK', row))}" for row in range(size, rows)]
-    ways = {"": subject.values(case)[:size], " that is turned round": subject.values(turned)[::-1][:size]}
-    for way, among_B in ways.items():
-        differs_B = np.abs(among_B - alone_B) > subject.slack
-        if differs_B.any():
-            row = int(differs_B.argmax())
-            return alone.told(
-                f"answer {alone.ranking(row)} earns {number_text(alone_B[row])} by itself",
-                f"answer {alone.ranking(row)} earns {number_text(among_B[row])} in a batch of {rows}{way}, padded to "
-                f"{case.slates.width} places{', beside ' if others else ''}{', '.join(others)}",
-                *alone.companions(),
-            )
-    return None
-
-
-def ignores_order_in_group(subject: Subject, case: Case) -> str | None:
-    """The members of a group may stand in any order, and each earns the same."""
-    if case.group_size == 1:
-        return None
-    group = case.alone()
-    values_B = subject.values(group)
-    rows_B = np.arange(group.group_size)
-    for order_B in (rows_B[::-1], np.roll(rows_B, 1)):
-        moved_B = subject.values(group.take(order_B))
-        differs_B = np.abs(moved_B - values_B[order_B]) > subject.slack
-        if differs_B.any():
-            place = int(differs_B.argmax())
-            row = int(order_B[place])
-            return group.told(
-                f"the group {_members(group, rows_B)}: member {row} earns {number_text(values_B[row])}",
-                f"the group {_members(group, order_B)}: the same answer, now member {place}, "
-                f"earns {number_text(moved_B[place])}",
-            )
-    return None
-
-
 def pays_invalid_least(subject: Subject, case: Case) -> str | None:
     """An answer that is no ranking earns less than every ranking."""
     invalid, values_N = subject.reward.invalid, subject.earned(case, case.answers_NK)
     spoilt = f"{named(case.invalid_NK[0], case.size)}, which is no ranking, earns {number_text(invalid)}"
-    return _first(values_N <= invalid, lambda n: case.told(_earns(case, n, values_N), spoilt, *case.companions()))
+    return first(values_N <= invalid, lambda n: case.told(_earns(case, n, values_N), spoilt, *case.companions()))
 
 
 def pays_identity_as_declared(subject: Subject, case: Case) -> str | None:
@@ -140,7 +97,7 @@ def pays_identity_as_declared(subject: Subject, case: Case) -> str | None:
     values_N = subject.earned(case, case.answers_NK[:1])
     declared = f"declared is at most {number_text(subject.identity)} for echoing the incoming order"
     too_much_N = values_N > subject.identity + subject.slack
-    return _first(too_much_N, lambda n: case.told(f"{_earns(case, n, values_N)}; {declared}", *case.companions()))
+    return first(too_much_N, lambda n: case.told(f"{_earns(case, n, values_N)}; {declared}", *case.companions()))
 
 
 def ignores_labels(subject: Subject, case: Case) -> str | None:
@@ -220,10 +177,11 @@ def pays_the_better_order(subject: Subject, case: Case) -> str | None:
             *case.companions(),
         )
 
-    return _first(after_M < before_M - subject.slack, told)
+    return first(after_M < before_M - subject.slack, told)
 
 
-def _first(breaches_N: BoolArray, told: Callable[[int], str]) -> str | None:
+def first(breaches_N: BoolArray, told: Callable[[int], str]) -> str | None:
+    """What is told of the first breach, if there is one."""
     return told(int(breaches_N.argmax())) if breaches_N.any() else None
 
 
@@ -234,12 +192,6 @@ def _earns(case: Case, n: int, values_N: FloatArray) -> str:
 def _arrays(case: Case) -> dict[str, IntArray | FloatArray]:
     """All that a reward is given by reference."""
     return {"rankings_BK": case.rankings_BK, **case.slates.by_candidate}
-
-
-def _members(group: Case, rows_B: IntArray) -> str:
-    return ", ".join(
-        f"{group.ranking(row)} to the order {listed(group.shown('canonical_BK', row))}" for row in rows_B.tolist()
-    )
 
 
 def _pairs_to_rename(subject: Subject, case: Case) -> list[tuple[int, int]]:

@@ -2,15 +2,15 @@
 
     assert_reward_sound(my_function, low=-1, high=1, invalid=-1.1, identity_at_most=0)
 
-All small requests are tried first, with every answer; then larger and odder ones, which hypothesis draws, the same ones
-each time, and shrinks. The promises are those of `promises`. May import numpy and hypothesis; `testing` exports what is
-public here.
+All small requests are tried first, with every answer; then some long ones and some large batches; then odd ones, which
+hypothesis draws, the same ones each time, and shrinks. The promises are those of `promises`; a reward that keeps them
+is what it says it is, which a constant is too. What can be earned without being any use is for the audit to find. May
+import numpy and hypothesis; `testing` exports what is public here.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TypedDict, Unpack, get_args
 
@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from rerank_env.rewards.arguments import finite, one_of, whole
-from rerank_env.rewards.context import Context
 from rerank_env.rewards.errors import InputError, UnsoundRewardError
 from rerank_env.rewards.function import FunctionReward
 from rerank_env.rewards.isolation import RewardFunction
 from rerank_env.rewards.names import parse_reward
+from rerank_env.rewards.proofs.fixed import STARS, large_cases, small_cases
 from rerank_env.rewards.proofs.promises import PROMISES
 from rerank_env.rewards.proofs.searching import smallest
 from rerank_env.rewards.proofs.strategies import contexts_of, groups
@@ -36,7 +36,7 @@ from rerank_env.rewards.slates import MAX_RELEVANCE, Slates
 MAX_EXAMPLES = 60
 """How many batches of requests are drawn for a reward, unless it is told otherwise."""
 
-GAINS = (0.0, 1.0, 2.0, 3.0, 0.5, 0.1, 1e-9, MAX_RELEVANCE)
+GAINS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.5, 0.1, *STARS, 150.0, 1e4, 1e-9, MAX_RELEVANCE)
 """Gains that are drawn more often than others, the simplest first."""
 
 
@@ -57,7 +57,8 @@ class Options(TypedDict, total=False):
 def assert_reward_sound(reward: Reward | str | RewardFunction, **options: Unpack[Options]) -> None:
     """Raise `UnsoundRewardError` with a minimal counterexample unless the reward keeps every promise.
 
-    The options are those of `unsound_properties`.
+    The options are those of `unsound_properties`. No error means that no breach was found, and not that the reward
+    cannot be gamed: see `audit`.
 
     >>> assert_reward_sound("gain", identity_at_most=0)
     """
@@ -104,9 +105,12 @@ def unsound_properties(
                 found[name] = promise.in_words(breach)
 
     if slates is None and not needs:
-        for case in _small_cases():
+        for case in small_cases():
             tried(case)
     smallest_already = set(found)
+    if slates is None and not needs:
+        for case in large_cases():
+            tried(case)
     cases = _cases(needs, slates)
     smallest(tried, cases, max_examples=examples)
     for name in found.keys() - smallest_already:
@@ -132,9 +136,9 @@ def _subject(
         missing = ", ".join(bound for bound in declared if bound not in given)
         raise InputError(f"a plain function declares nothing; give {missing} as well")
     else:
-        reward = FunctionReward(
-            reward, name=_name_of(reward), low=given["low"], high=given["high"], invalid=given["invalid"]
-        )
+        low, high, invalid = given["low"], given["high"], given["invalid"]
+        name = _name_of(reward)
+        reward = FunctionReward(reward, name, low=low, high=high, invalid=invalid, identity=identity_at_most)
     identity = reward.identity if identity_at_most is None else finite("identity_at_most", identity_at_most)
     one_of("thing to look at", looks_at, get_args(LooksAt))
     return Subject(reward, identity, worth or (lambda slates: slates.relevance_BK), looks_at)
@@ -145,18 +149,6 @@ def _name_of(reward: Reward | str | RewardFunction) -> str:
         return str(reward)
     name = getattr(reward, "__name__", "")
     return name if name.isidentifier() else "reward"
-
-
-def _small_cases() -> Iterator[Case]:
-    """Every request with two or three candidates and gains 0, 1, 2, and with four and gains 0, 1; the smallest first.
-
-    Beside each stands another request.
-    """
-    for size, grades in ((2, 3), (3, 3), (4, 2)):
-        for gains in itertools.product(range(grades), repeat=size):
-            batch = Slates.of([gains, [1, 0, 0]])
-            orders_BK = identity_rankings(batch.sizes_B, batch.width)
-            yield Case(batch, orders_BK, Context(groups_B=np.arange(2)))
 
 
 @st.composite

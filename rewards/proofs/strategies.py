@@ -22,7 +22,7 @@ from rerank_env.rewards.slates import Slates
 
 Drawn = TypeVar("Drawn")
 
-GRADES = (0.0, 0.0, 1.0, 2.0, 3.0, 0.5, 0.1, 1e-9, 4.75)
+GRADES = (0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 0.5, 0.1, 1e-9, 4.75)
 """Gains that are drawn more often than others: mostly small whole numbers, some that are not exact in binary."""
 
 

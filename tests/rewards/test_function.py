@@ -2,15 +2,16 @@
 
 import pickle
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerank_env.rewards import FunctionReward, Ndcg, Slates, parse_reward, rankings, register_reward
+from rerank_env.rewards import FunctionCondition, FunctionReward, Ndcg, Slates, parse_reward, rankings, register_reward
 from rerank_env.rewards.errors import InputError, RewardError
-from rerank_env.rewards.testing import rankings_of, slates
+from rerank_env.rewards.testing import rankings_of, slates, unsound_properties
 
 BATCH = Slates.of([[0, 3], [0, 0, 2]])
 
@@ -113,6 +114,12 @@ def test_any_real_numbers_will_do(result):
         ({"low": 2.0}, "low 2.0 above high 1.0"),
         ({"high": float("inf")}, "high of f is inf"),
         ({"invalid": None}, "invalid of f is None"),
+        ({"identity": "0"}, "identity of f is '0'; expected a number"),
+        ({"identity": float("nan")}, "identity of f is nan; expected a finite number"),
+        ({"identity": 1.5}, "identity of f is 1.5, the most .* give a number from low 0.0 to high 1.0"),
+        ({"identity": -0.1}, "identity of f is -0.1"),
+        ({"seconds": 0}, "f may take 0 seconds; give a number above 0 and up to 86400, or None"),
+        ({"seconds": 86_401}, "f may take 86401 seconds"),
     ],
 )
 def test_a_useless_declaration_is_refused(change, message):
@@ -127,3 +134,38 @@ def test_a_value_outside_the_declared_range_is_named_with_its_row(value: float) 
     with pytest.raises(RewardError, match="reward bold returned .* for row 0 but declares 0.0 to 1.0") as caught:
         bold([[0, 1, 2], [2, 0, 1]], BATCH)
     assert (caught.value.name, caught.value.row) == ("bold", 0)
+
+
+def test_what_echoing_may_earn_is_declared_and_changes_no_score():
+    careful = FunctionReward(first_gain, "first_gain", low=0.0, high=1.0, invalid=-0.5, identity=0)
+    assert (REWARD.identity, careful.identity) == (1.0, 0.0)
+    assert (careful + 0.2).identity == 0.2
+    assert careful([[1, 0, -1], [0, 0, 1]], BATCH).tolist() == REWARD([[1, 0, -1], [0, 0, 1]], BATCH).tolist()
+    # where something relevant came first, echoing earns a share of it
+    assert "echoing" in unsound_properties(careful, max_examples=15)["identity"]
+
+
+@dataclass
+class Scaled:
+    """A callable that cannot be hashed, as it can change."""
+
+    scale: float
+
+    def __call__(self, rankings_BK, slates):
+        return self.scale * first_gain(rankings_BK, slates)
+
+
+def test_a_callable_that_cannot_be_hashed_is_refused_with_the_remedy():
+    refused = r"callable Scaled cannot be hashed \(.*\); give a plain function, or .* frozen=True"
+    with pytest.raises(InputError, match=refused):
+        FunctionReward(Scaled(0.5), "scaled", low=0.0, high=1.0, invalid=-0.5)
+    with pytest.raises(InputError, match=refused):
+        FunctionCondition(Scaled(0.5), "scaled")
+
+    @dataclass(frozen=True)
+    class Fixed:
+        scale: float
+        __call__ = Scaled.__call__
+
+    halved = FunctionReward(Fixed(0.5), "halved", low=0.0, high=1.0, invalid=-0.5)
+    assert halved([[1, 0, -1], [0, 1, 2]], BATCH).tolist() == [0.015, 0.0]

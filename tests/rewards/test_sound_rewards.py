@@ -92,6 +92,11 @@ def test_ndcg_pays_no_ranking_as_much_as_a_ranking_of_nothing():
     }
 
 
+def test_a_lower_score_for_no_ranking_mends_that():
+    assert_reward_sound("ndcg.gate(valid, otherwise=-0.1)", max_examples=QUICK)
+    assert_reward_sound("ndcg(invalid=-0.1)", max_examples=QUICK)
+
+
 def test_what_naive_pays_for_echoing():
     assert_reward_sound("naive", identity_at_most=0.2)  # it declares that itself
     assert facts(unsound_properties("naive", identity_at_most=0)["identity"]) == [
@@ -161,6 +166,10 @@ def test_click_credit_is_monotone_in_the_credit_and_not_in_relevance(estimator):
     broken = unsound_properties(reward, max_examples=QUICK)
     assert set(broken) == {"monotone"}
     assert facts(broken["monotone"])[1].startswith("clicks [")
+    plain = unsound_properties(
+        ClickCredit(estimator), worth=lambda batch: click_credit(batch, estimator), max_examples=QUICK
+    )
+    assert set(plain) == {"invalid_below_valid"}
 
 
 def test_agreement_with_the_group_can_be_better_where_the_order_is_worse():

@@ -274,6 +274,16 @@ def test_useless_declarations_are_refused():
         unsound_properties("gain", max_examples=0)
 
 
+def test_a_plain_function_can_only_declare_what_it_could_earn_for_echoing():
+    declared = {"low": 0, "high": 1, "invalid": -1}
+    with pytest.raises(InputError, match="identity of hits_first is 2.0, .* give a number from low 0.0 to high 1.0"):
+        assert_reward_sound(hits_first, **declared, identity_at_most=2)
+
+
+def test_sound_is_not_ungameable():
+    assert_reward_sound(lambda r, s: np.full(len(s), 0.5), low=0, high=1, invalid=-1, identity_at_most=0.5)
+
+
 def test_nothing_is_left_in_the_working_directory(tmp_path):
     code = "from rerank_env.rewards.testing import *; assert_reward_sound('gain', max_examples=5)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)

@@ -186,9 +186,11 @@ def test_the_table_and_the_record_say_the_same(requests) -> None:
     assert record["metric"] == "mrr" and record["n_requests"] == len(requests) and record["shuffles"] == 2
     assert record["slots"][0]["lift"] == {"value": 6.0, "low": 6.0, "high": 6.0}
     lines = str(found).splitlines()
-    assert len(lines) == 1 + 6 + 1 + 6
-    assert f"{found.metric_mean.value:.4f}" in lines[4] and lines[4].startswith("mrr")
-    assert lines[8].split()[:2] == ["1", "6.0000"]
+    assert len(lines) == 2 + 6 + 1 + 6 + 3
+    assert max(map(len, lines)) <= 80
+    assert f"{found.metric_mean.value:.4f}" in lines[5] and lines[5].startswith("mrr")
+    assert lines[9].split()[:2] == ["1", "6.0000"]
+    assert [line.split(":")[0] for line in lines[-3:]] == ["lift", "variance", "flip rate"]
 
 
 def test_useless_arguments_are_refused_in_a_sentence(requests) -> None:
@@ -204,3 +206,7 @@ def test_useless_arguments_are_refused_in_a_sentence(requests) -> None:
         position_bias(Flat(), requests)
     with pytest.raises(InputError, match="needs clicks"):
         position_bias(Incoming(), requests, metric="click_credit")
+    with pytest.raises(InputError, match="needs step, which is not known here; .*take a metric without a schedule"):
+        position_bias(Incoming(), requests, metric="linear(start=1, end=0, steps=10)")
+    with pytest.raises(InputError, match="needs tokens, .*take a metric of rankings"):
+        position_bias(Incoming(), requests, metric="length(most=10)")
