@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,8 @@ def evaluate(
     if not metrics or len(set(metrics)) < len(metrics):
         raise InputError(f"metrics are {list(metrics)}; name at least one, and each once")
     rewards = {metric: parse_reward(metric) for metric in metrics}
-    shuffled = shuffled_groups(requests.slates, 1, np.random.default_rng([seed, _number("shuffle")]))
+    asked = replace(requests.slates, canonical_BK=None)  # the order they come in is the one that is shuffled
+    shuffled = shuffled_groups(asked, 1, np.random.default_rng([seed, _number("shuffle")]))
     shuffled_requests = requests.reordered(shuffled.slates.canonical_BK)  # type: ignore[arg-type]
     rows: dict[str, Row] = {}
     for name, given in {**baselines, **policies}.items():

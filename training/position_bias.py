@@ -17,7 +17,7 @@ samples differs from itself without any bias: read its numbers beside those of `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,8 @@ def position_bias(
     reward = parse_reward(metric)
     check_met(reward.needs, requests.slates.provides | {"groups"}, f"the metric {metric}", REMEDIES)
     orders_rng, policy_rng, bootstrap_rng = (np.random.default_rng([seed, stream]) for stream in range(3))
-    groups = shuffled_groups(requests.slates, shuffles, orders_rng)
+    asked = replace(requests.slates, canonical_BK=None)  # the order they come in is the one that is shuffled
+    groups = shuffled_groups(asked, shuffles, orders_rng)
     rankings_BK = np.empty(groups.slates.relevance_BK.shape, dtype=np.int64)
     for shuffle in range(shuffles):
         rows = slice(shuffle, None, shuffles)

@@ -207,3 +207,12 @@ def test_nothing_to_evaluate_on_and_unknown_names_are_refused_in_a_sentence() ->
 def test_metrics_that_are_missing_or_named_twice_are_refused(metrics) -> None:
     with pytest.raises(InputError, match="each once"):
         evaluate(load("synthetic", requests=20), {}, seed=0, resamples=10, metrics=metrics)
+
+
+def test_requests_that_were_put_in_another_order_can_be_evaluated(requests) -> None:
+    order = rankings.random_rankings(requests.sizes_B, 7, np.random.default_rng(5))
+    moved = evaluate(requests.reordered(order), {"reader": ByItem()}, seed=0)
+    plain = evaluate(requests, {"reader": ByItem()}, seed=0)
+    # who reads the items ranks them alike in any order, and equal gains keep the metric
+    assert moved.mean("reader", "mrr").value == pytest.approx(plain.mean("reader", "mrr").value, abs=1e-12)
+    assert moved.rows["reader"].agreement == 1.0

@@ -210,3 +210,9 @@ def test_useless_arguments_are_refused_in_a_sentence(requests) -> None:
         position_bias(Incoming(), requests, metric="linear(start=1, end=0, steps=10)")
     with pytest.raises(InputError, match="needs tokens, .*take a metric of rankings"):
         position_bias(Incoming(), requests, metric="length(most=10)")
+
+
+def test_requests_that_were_put_in_another_order_can_be_asked_about(requests) -> None:
+    order = rankings.random_rankings(requests.sizes_B, requests.candidates_BK.shape[1], np.random.default_rng(5))
+    found = position_bias(Incoming(), requests.reordered(order), shuffles=4)
+    assert found.slots[0].lift.value == pytest.approx(requests.candidates_BK.shape[1])
