@@ -53,6 +53,7 @@ def test_the_core_tests_pass_in_a_clean_environment_from_outside_the_tree(wheel:
     subprocess.run([*pip, "-c", _without_torch(tmp_path), wheel, "hypothesis", "pytest", "pytest-timeout"], check=True)
     for name in CORE:
         shutil.copytree(ROOT / "tests" / name, tmp_path / "tests" / name)
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")  # how hypothesis runs
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")  # the independent readers that tests compare with
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not network", "tests"]
