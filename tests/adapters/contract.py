@@ -144,3 +144,14 @@ def every() -> Iterator[tuple[Case, str]]:
     for case in cases():
         for reward in REWARDS:
             yield case, reward
+
+
+def as_messages(text: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": text}]
+
+
+def fails_on_the_last(rankings_BK: np.ndarray, slates: Slates) -> np.ndarray:
+    """Raises for every ranking that puts candidate 2 first."""
+    if (rankings_BK[:, 0] == 2).any():
+        raise ValueError("candidate 2 first")
+    return np.ones(len(slates))

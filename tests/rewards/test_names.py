@@ -205,9 +205,10 @@ def test_only_text_and_rewards_are_read():
 @given(st.text(alphabet="ndcgau@10+-*().,=~|&'_ \n\\", max_size=30) | st.text(max_size=20))
 def test_any_text_is_a_reward_or_a_typed_error(text):
     try:
-        parse_reward(text)
+        reward = parse_reward(text)
     except RerankError:
-        pass
+        return
+    assert parse_reward(str(reward)) == reward
 
 
 def test_everything_built_in_is_known_by_its_own_name():
