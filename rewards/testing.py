@@ -130,6 +130,11 @@ def conditions(*, contextual: bool = False) -> SearchStrategy[Condition]:
     return st.recursive(base, combined, max_leaves=4)
 
 
+def _over_incoming(reward: Reward, scale: Scale) -> Reward:
+    """The reward over the incoming order where it has one; a filter would print this whole strategy when it retries."""
+    return reward if "groups" in reward.needs else reward.over_incoming(scale)
+
+
 def rewards(*, max_leaves: int = 6, contextual: bool = False) -> SearchStrategy[Reward]:
     """Random expressions over every leaf, operator and preset; `contextual`: also those of `contexts_of`."""
     base: SearchStrategy[Reward] = st.one_of(leaves(contextual=contextual), presets(), st.builds(Constant, _numbers()))
@@ -138,7 +143,6 @@ def rewards(*, max_leaves: int = 6, contextual: bool = False) -> SearchStrategy[
     def combined(children: SearchStrategy[Reward]) -> SearchStrategy[Reward]:
         several = st.lists(children, min_size=2, max_size=3)
         ends = st.tuples(_numbers(), _numbers()).map(sorted)
-        by_themselves = children.filter(lambda reward: "groups" not in reward.needs)
         return st.one_of(
             st.builds(lambda terms: reduce(add, terms), several),
             st.builds(lambda terms: reduce(mul, terms), several),
@@ -149,7 +153,7 @@ def rewards(*, max_leaves: int = 6, contextual: bool = False) -> SearchStrategy[
             st.builds(lambda a, c, b: a.when(c).otherwise(b), children, tests, children | _numbers()),
             st.builds(lambda a, c, x: a.gate(c, otherwise=x), children, tests, _numbers()),
             st.builds(lambda a, pair: a.clip(*pair), children, ends),
-            st.builds(lambda a, scale: a.over_incoming(scale), by_themselves, st.sampled_from(get_args(Scale))),
+            st.builds(_over_incoming, children, st.sampled_from(get_args(Scale))),
         )
 
     return st.recursive(base, combined, max_leaves=max_leaves)
