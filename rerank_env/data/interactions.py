@@ -18,7 +18,8 @@ class Interactions:
     """A log in chronological order, user by user, over items whose numbers carry no meaning.
 
     `users_N`, `items_N` int64 from 0; `ratings_N`, `times_N` float64. `texts` [I] one line an item, `content_IC`
-    float32 what is known of an item without the log (genres, year), `content_names` [C].
+    float32 what is known of an item without the log (genres, year), `content_names` [C]. `labels` [I] the categories
+    and brands of each item as text, or empty where none are known of any.
     """
 
     users_N: IntArray
@@ -28,6 +29,7 @@ class Interactions:
     texts: tuple[str, ...]
     content_IC: Float32Array
     content_names: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def arranged(
@@ -40,6 +42,7 @@ class Interactions:
         texts: tuple[str, ...],
         content_IC: Float32Array,
         content_names: tuple[str, ...],
+        labels: tuple[tuple[str, ...], ...] = (),
         seed: int,
     ) -> Interactions:
         """Sort by user and time and renumber the items at random, both with `seed`.
@@ -60,6 +63,7 @@ class Interactions:
         return cls(
             users, items, ratings_N[order], times_N[order],
             tuple(texts[old] for old in back), content_IC[back], content_names,
+            tuple(labels[old] for old in back) if labels else (),
         )  # fmt: skip
 
     def __len__(self) -> int:
