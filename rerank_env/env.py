@@ -14,6 +14,7 @@ import gymnasium as gym
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.requests import Requests
 from rerank_env.episodes import Columns, Episodes
+from rerank_env.prompts import DEFAULT, Budget, IdTable, Template
 from rerank_env.rendering import RENDER_HINT, checked_render_mode, render_request
 from rerank_env.rewards import Reward
 from rerank_env.spaces import action_space, observation_space
@@ -36,8 +37,8 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     | `"scores"`  | `Box(-1, 1, (K,), float32)`        | one number a candidate, higher first; ties by `ties`;   |
     |             |                                    | numbers outside the box are ranked as they are          |
     | `"pick"`    | `Discrete(K)`                      | one candidate a step, best first, until none is left    |
-    | `"text"`    | `Text(4096)`                       | a completion, read strictly in `text_format`; candidate |
-    |             |                                    | numbers in text are 1..size                             |
+    | `"text"`    | `Text(4096)`                       | a completion, read strictly in `text_format`; it names  |
+    |             |                                    | candidates by 1..size, or by ID where `prompt` says so  |
 
     Indices are places in `candidates`, 0..size-1. Requests may hold fewer than K candidates: entries beyond the size
     are ignored. No action raises, whatever it holds: an illegal one is worth the reward's declared invalid score and is
@@ -55,7 +56,8 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     | `action_mask` | `Box` int8 `(K,)`   | "pick" only: 1 where a candidate may be picked                     |
     | `picked`      | `Box` int64 `(K,)`  | "pick" only: candidates in the order picked                        |
     | `prompt`      | `Text`              | "text" only: the request in words, see `rerank_env.prompts`;       |
-    |               |                     | `metadata["prompt_version"]` names the wording                     |
+    |               |                     | `metadata["prompt_version"]` names the wording, and                |
+    |               |                     | `metadata["prompt_hash"]` tells two of one name apart              |
 
     Item numbers carry no meaning. `rerank_env.wrappers.ItemFeatures` adds the catalogue's features. (Gymnasium's
     `AsyncVectorEnv` cannot carry texts through shared memory; give it `shared_memory=False` for "text".)
@@ -88,7 +90,9 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     exist `InputError`.
 
     ## Info
-    Always `request` (row of `env.unwrapped.requests`) and for "pick" `action_mask`. At the end of an episode also
+    Always `request` (row of `env.unwrapped.requests`), for "pick" `action_mask`, and for "text" with a `prompt_budget`
+    `prompt_dropped` (entries of the history that were left out) and `prompt_shortened` (texts of items that were cut).
+    At the end of an episode also
 
     | key            | holds                                                                                     |
     |----------------|-------------------------------------------------------------------------------------------|
@@ -111,6 +115,10 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
       "tagged-arrows", "tagged-json": `<think>...</think><answer>[3, 1, 2]</answer>`
     * `metrics`: reward expressions to report at the end of an episode
     * `data_options`: further arguments of `rerank_env.load`
+    * `prompt`: for "text", a `Template` or a name of `rerank_env.prompts.TEMPLATES`; "2" is that of earlier releases
+    * `semantic_ids`: for "text", the IDs of the catalogue's items by item number, as texts or as an object with
+      `text(item)`; a prompt such as "3-id" has answers cite them, others show them beside the titles
+    * `prompt_budget`: for "text", how long a prompt may be: characters, or a `rerank_env.prompts.Budget` of tokens
     * `render_mode`: "ansi" or None
 
     Plain-data arguments keep `env.spec.to_json()` working.
@@ -133,6 +141,9 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
         text_format: str = "list",
         metrics: Sequence[str | Reward] = ("ndcg@10",),
         data_options: Mapping[str, Any] | None = None,
+        prompt: str | Template = DEFAULT,
+        semantic_ids: IdTable | None = None,
+        prompt_budget: int | Budget | None = None,
         render_mode: str | None = None,
     ) -> None:
         """See the class for every argument; raises `UnknownNameError` or `InputError` for one that cannot be used."""
@@ -146,10 +157,13 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
             text_format=text_format,
             metrics=metrics,
             data_options=data_options,
+            prompt=prompt,
+            semantic_ids=semantic_ids,
+            prompt_budget=prompt_budget,
         )
-        self.metadata = dict(self.metadata)  # vector wrappers of older Gymnasium write into it
+        self.metadata = self.metadata | self.task.metadata  # a copy: vector wrappers of older Gymnasium write into it
         self.render_mode = checked_render_mode(render_mode)
-        self.observation_space = observation_space(self.task.requests, action)
+        self.observation_space = observation_space(self.task.requests, action, self.task.prompts)
         self.action_space = action_space(self.task.width, action)
         self._episodes = Episodes(self.task, 1)
         self._seeded = False

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 
 from rerank_env.actions import read_picks, read_rankings, read_scores, read_texts
-from rerank_env.prompts import build_prompts
+from rerank_env.prompts import Prompt
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import RerankError
 from rerank_env.rewards.rankings import Verdict, is_identity
@@ -66,6 +66,7 @@ class Episodes:
         self._place_BK: IntArray = np.zeros((n, task.width), dtype=np.int64)
         self._streams = Streams(n)
         self._all_B: IntArray = np.arange(n)
+        self._written: dict[int, Prompt] = {}
 
     def reseed(self, which_E: Sequence[int], keys_E: Sequence[np.uint64]) -> None:
         """Give the environments `which_E` new streams, which the keys name."""
@@ -121,22 +122,39 @@ class Episodes:
         if self.task.action == "pick":
             columns["picked"] = self.picked_BK.copy() if which_E is None else self.picked_BK[which_E]
         elif self.task.action == "text":
-            text_format = self.task.scorer.text_format
-            columns["prompt"] = tuple(build_prompts(requests, rows_E.tolist(), text_format=text_format))
+            columns["prompt"] = tuple(prompt.text for prompt in self._prompts(rows_E))
         columns["scores"] = requests.scores_BK.take(rows_E, axis=0)
         return columns
 
     def info(self, which_E: IntArray | None = None) -> Columns:
-        """What is known of `which_E` (all where None) before their episodes end: `request`, and the mask for "pick"."""
+        """What is known of `which_E` (all where None) before their episodes end.
+
+        `request`; the mask for "pick"; for "text" with a budget what was left out of the prompt, int64.
+        """
         columns: Columns = {"request": self.rows_B.copy() if which_E is None else self.rows_B[which_E]}
         if self.task.action == "pick":
             columns["action_mask"] = self._mask(which_E)
+        elif self.task.action == "text" and self.task.prompts.budget is not None:
+            prompts = self._prompts(columns["request"])
+            columns["prompt_dropped"] = np.array([prompt.dropped for prompt in prompts], dtype=np.int64)
+            columns["prompt_shortened"] = np.array([prompt.shortened for prompt in prompts], dtype=np.int64)
         return columns
+
+    def _prompts(self, rows_E: IntArray) -> list[Prompt]:
+        """The prompts of these rows, each written once as long as it is shown: with a budget, writing takes a while."""
+        rows = rows_E.tolist()
+        new = [row for row in dict.fromkeys(rows) if row not in self._written]
+        self._written.update(zip(new, self.task.prompts.write(self.task.requests, new), strict=True))
+        prompts = [self._written[row] for row in rows]
+        if len(self._written) > 2 * self.n:
+            self._written = dict(zip(rows, prompts, strict=True))
+        return prompts
 
     def _read(self, actions: object, slates: Slates) -> ReadAnswers:
         task, sizes_B = self.task, slates.sizes_B
         if task.action == "text":
-            return read_texts(actions, slates, task.scorer)
+            ids = task.prompts.answer_ids(task.requests, self.rows_B.tolist())
+            return read_texts(actions, slates, task.scorer.citing(ids))
         if task.action == "ranking":
             return ReadAnswers(*read_rankings(actions, sizes_B, task.width))
         tiebreak_BK = self._streams.tiebreaks(task.width) if task.ties == "random" else None

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rerank_env.data.requests import Requests
-from rerank_env.prompts import longest_prompt_chars, prompt_characters
+from rerank_env.prompts import PromptWriter
 from rerank_env.rewards.arrays import PAD, Float32Array
 
 ACTIONS: tuple[str, ...] = ("pick", "ranking", "scores", "text")
@@ -27,12 +27,12 @@ ANSWER_CHARSET = "".join(sorted(set(string.printable) - set("\t\r\x0b\x0c")))
 """The characters of a sampled completion: printable ASCII, space and line break; any other is still read."""
 
 
-def observation_space(requests: Requests, action: str) -> spaces.Dict:
+def observation_space(requests: Requests, action: str, prompts: PromptWriter) -> spaces.Dict:
     """The space of one observation, with K and H the widths of `requests` and I the size of its catalogue.
 
     `candidates` Box int64 [K] and `history` Box int64 [H]: item numbers, tail -1. `scores` Box float32 [K] and
     `feedback` Box float32 [H]: tail 0. For "pick", `action_mask` Box int8 [K] and `picked` Box int64 [K]. For "text",
-    `prompt` Text.
+    `prompt` Text, as `prompts` writes it.
     """
     width = requests.candidates_BK.shape[1]
     history = requests.history_BH.shape[1]
@@ -47,7 +47,7 @@ def observation_space(requests: Requests, action: str) -> spaces.Dict:
         parts["action_mask"] = spaces.Box(0, 1, (width,), np.int8)
         parts["picked"] = spaces.Box(PAD, width - 1, (width,), np.int64)
     elif action == "text":
-        parts["prompt"] = spaces.Text(longest_prompt_chars(requests), charset=prompt_characters(requests))
+        parts["prompt"] = spaces.Text(prompts.longest_chars(requests), charset=prompts.characters(requests))
     return spaces.Dict(parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from rerank_env.data import Requests, load
-from rerank_env.prompts import PROMPT
+from rerank_env.prompts import PROMPT, Budget, IdTable, PromptWriter, Template
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.context import check_met
@@ -22,8 +22,13 @@ from rerank_env.spaces import ACTIONS
 TIES: tuple[str, ...] = get_args(Ties)
 """The rules for equal scores: see `rerank_env.rewards.rankings.from_scores`."""
 
-METADATA: Mapping[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "prompt_version": PROMPT.version}
-"""What both forms of the environment say of themselves, `autoreset_mode` aside."""
+METADATA: Mapping[str, Any] = {
+    "render_modes": ["ansi"],
+    "render_fps": 1,
+    "prompt_version": PROMPT.version,
+    "prompt_hash": PROMPT.hash,
+}
+"""What both forms of the environment say of themselves, `autoreset_mode` aside, unless another prompt is asked for."""
 
 REMEDIES: Mapping[str, str] = {
     **dict.fromkeys(("chars", "reasonings"), "use action='text'"),
@@ -41,12 +46,13 @@ SPLIT, KIND = "train", "graded"
 class Task:
     """What an environment needs to know and never changes.
 
-    `scorer` reads texts and scores answers of every kind; `metrics` maps the name under which a quality is reported to
-    the reward that measures it.
+    `scorer` reads texts and scores answers of every kind; `prompts` puts requests in words; `metrics` maps the name
+    under which a quality is reported to the reward that measures it.
     """
 
     requests: Requests
     scorer: Scorer
+    prompts: PromptWriter
     action: str
     ties: Ties
     metrics: Mapping[str, Reward]
@@ -64,11 +70,15 @@ class Task:
         text_format: str,
         metrics: Sequence[str | Reward],
         data_options: Mapping[str, Any] | None,
+        prompt: str | Template,
+        semantic_ids: IdTable | None,
+        prompt_budget: int | Budget | None,
     ) -> Task:
         """Resolve the arguments of the environment.
 
         Raises `UnknownNameError` for an unknown name, suggesting the nearest, and `InputError` for data without a
-        request, metrics that are not a list, or a reward that needs what this environment does not know.
+        request, metrics that are not a list, a reward that needs what this environment does not know, IDs that do not
+        fit the prompt, or, where answers are to cite them, two candidates of one request with the same.
         """
         one_of("action kind", action, ACTIONS)
         one_of("tie rule", ties, TIES)
@@ -78,13 +88,17 @@ class Task:
             )
         qualities = [parse_reward(metric) for metric in metrics]
         scorer = Scorer(reward, text_format)
+        prompts = PromptWriter(text_format, prompt=prompt, semantic_ids=semantic_ids, prompt_budget=prompt_budget)
         requests = requests_of(data, split, kind, options=data_options)
         provided = requests.slates.provides | ({"chars", "reasonings"} if action == "text" else set())
         for quality in (scorer.reward, *qualities):
             check_met(quality.needs, provided, f"in an environment with action={action!r}, {quality}", REMEDIES)
+        if action == "text":
+            prompts.answer_ids(requests)  # raises now what would otherwise be raised in the middle of a run
         return cls(
             requests=requests,
             scorer=scorer,
+            prompts=prompts,
             action=action,
             ties=cast("Ties", ties),
             metrics={str(quality): quality for quality in qualities},
@@ -94,6 +108,12 @@ class Task:
     def reward(self) -> Reward:
         """What answers are worth."""
         return self.scorer.reward
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The name and the hash of the prompt's wording, under the keys of `METADATA`."""
+        template = self.prompts.template
+        return {"prompt_version": template.version, "prompt_hash": template.hash}
 
     @property
     def width(self) -> int:

@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.requests import Requests
 from rerank_env.episodes import Columns, Episodes
+from rerank_env.prompts import DEFAULT, Budget, IdTable, Template
 from rerank_env.rendering import RENDER_HINT, checked_render_mode, render_request
 from rerank_env.rewards import Reward
 from rerank_env.rewards.arguments import whole
@@ -61,6 +62,9 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
         text_format: str = "list",
         metrics: Sequence[str | Reward] = ("ndcg@10",),
         data_options: Mapping[str, Any] | None = None,
+        prompt: str | Template = DEFAULT,
+        semantic_ids: IdTable | None = None,
+        prompt_budget: int | Budget | None = None,
         render_mode: str | None = None,
     ) -> None:
         """See `RerankEnv` for the arguments; `num_envs` must be at least 1, else `InputError`."""
@@ -75,10 +79,13 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
             text_format=text_format,
             metrics=metrics,
             data_options=data_options,
+            prompt=prompt,
+            semantic_ids=semantic_ids,
+            prompt_budget=prompt_budget,
         )
-        self.metadata = dict(self.metadata)
+        self.metadata = self.metadata | self.task.metadata
         self.render_mode = checked_render_mode(render_mode)
-        self.single_observation_space = observation_space(self.task.requests, action)
+        self.single_observation_space = observation_space(self.task.requests, action, self.task.prompts)
         self.single_action_space = action_space(self.task.width, action)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

@@ -7,7 +7,7 @@ report the same number for the same completion. May import numpy only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,8 @@ class Scorer:
     """Reads completions in `text_format`, strictly, and scores them with `reward`, given as such or by its text.
 
     A completion is a text, or a list of chat messages whose last is the assistant's. Longer ones than `max_chars` are
-    OVERLONG. A value: equal by fields, picklable. Raises `UnknownNameError` for an unknown format, `InputError` for a
-    reward that cannot be read.
+    OVERLONG. A value: equal by fields, picklable; `ids` are those of one batch, see `citing`. Raises
+    `UnknownNameError` for an unknown format, `InputError` for a reward that cannot be read.
 
     >>> scorer = Scorer("gain")
     >>> scorer(["[2, 1]", "[1, 2]", "hello"], Slates.of([[0, 1]] * 3)).total_B.round(2).tolist()
@@ -83,11 +83,24 @@ class Scorer:
     reward: Reward
     text_format: str
     max_chars: int
+    ids: Sequence[Sequence[str]] | None = field(default=None, compare=False, repr=False)
 
-    def __init__(self, reward: Reward | str, text_format: str = "list", *, max_chars: int = MAX_CHARS) -> None:
+    def __init__(
+        self,
+        reward: Reward | str,
+        text_format: str = "list",
+        *,
+        max_chars: int = MAX_CHARS,
+        ids: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         object.__setattr__(self, "reward", parse_reward(reward))
         object.__setattr__(self, "text_format", one_of("text format", text_format, FORMATS))
         object.__setattr__(self, "max_chars", whole("max_chars", max_chars, least=1))
+        object.__setattr__(self, "ids", ids)
+
+    def citing(self, ids: Sequence[Sequence[str]] | None) -> Scorer:
+        """The same for one batch, whose answers name these `ids`, one row of them a request; itself where None."""
+        return self if ids is None else replace(self, ids=ids)
 
     def __call__(
         self,
@@ -115,7 +128,8 @@ class Scorer:
     ) -> ReadAnswers:
         """What the completions say, one a slate.
 
-        `ids`: per request, the candidates' identifiers, where answers name those instead of numbers. `step`,
+        `ids`: per request, the candidates' identifiers, where answers name those instead of numbers; those of `citing`
+        where None. `step`,
         `groups_B`, `tokens_B` (lengths in tokens): for rewards that need them. Raises `InputError` where the numbers
         of completions and slates differ.
         """
@@ -124,7 +138,12 @@ class Scorer:
             raise InputError(f"{given} came with {len(slates)} slates; give a list with one completion a slate")
         texts = [as_text(completion) for completion in completions]
         parsed = parse_batch(
-            texts, slates.sizes_B, text_format=self.text_format, max_chars=self.max_chars, width=slates.width, ids=ids
+            texts,
+            slates.sizes_B,
+            text_format=self.text_format,
+            max_chars=self.max_chars,
+            width=slates.width,
+            ids=self.ids if ids is None else ids,
         )
         lengths = {"chars": parsed.chars_B} | ({} if tokens_B is None else {"tokens": tokens_B})
         context = Context(step=step, groups_B=groups_B, reasonings=parsed.reasonings, lengths=lengths)  # type: ignore[arg-type]

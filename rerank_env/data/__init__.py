@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from rerank_env.data import building, movielens, synthetic
+from rerank_env.data import building, listed, movielens, synthetic
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.fetch import WheelFiles, fetch
+from rerank_env.data.interactions import Interactions
 from rerank_env.data.requests import KINDS, Requests
 from rerank_env.data.split import SPLITS
 from rerank_env.rewards.arguments import one_of, whole
@@ -26,12 +27,16 @@ __all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Dataset", "Requests", "fet
 class Dataset:
     """A data set by name.
 
-    `build(kind=..., **options)` makes the requests of every split over one catalogue; its options are whole numbers, or
-    None where that is the default. `source` is what has to be fetched first, None where nothing has.
+    `build(kind=..., **options)` makes the requests of every split over one catalogue; its options are whole numbers or
+    names, or None where that is the default. `kinds` it can make, the usual one first. `source` is what has to be
+    fetched first, None where nothing has; `log` reads the interactions that lists are built from, None where there are
+    none.
     """
 
     build: Callable[..., dict[str, Requests]]
+    kinds: tuple[str, ...] = KINDS
     source: WheelFiles | None = None
+    log: Callable[[], Interactions] | None = None
 
 
 def _movielens_100k(*, kind: str, slate_size: int = 10, history: int = 30) -> dict[str, Requests]:
@@ -39,28 +44,35 @@ def _movielens_100k(*, kind: str, slate_size: int = 10, history: int = 30) -> di
 
 
 DATASETS: dict[str, Dataset] = {
-    "movielens-100k": Dataset(_movielens_100k, movielens.SOURCE),
+    "movielens-100k": Dataset(_movielens_100k, source=movielens.SOURCE, log=movielens.read),
     "synthetic": Dataset(synthetic.build),
+    **{
+        name: Dataset(partial(listed.build, name), kinds=("next_item",), log=partial(listed.read, name))
+        for name in listed.NAMES
+    },
 }
 
 
-def load(name: str, *, split: str = "train", kind: str = "graded", **options: Any) -> Requests:
+def load(name: str, *, split: str = "train", kind: str | None = None, **options: Any) -> Requests:
     """The requests of one split of a data set; all splits are made together, once a process for the same arguments.
 
-    `name`: `synthetic` (options `requests`, `slate_size`, `min_slate_size`, `history`, `seed`) or `movielens-100k`
-    (options `slate_size`, `history`; fetched and cached at first use). `split`: train, validation or test. `kind`:
-    `graded` (several candidates with a gain) or `next_item` (one relevant candidate).
+    `name`: `synthetic` (options `requests`, `slate_size`, `min_slate_size`, `history`, `seed`), `movielens-100k`
+    (options `slate_size`, `history`; fetched and cached at first use), or `amazon-beauty`, `amazon-sports` and
+    `amazon-toys` (options `first_stage`, `slate_size`, `history`, `seed`; read from `$RERANK_DATA`, with candidates
+    that `rerank data build` made). `split`: train, validation or test. `kind`: `graded` (several candidates with a
+    gain) or `next_item` (one relevant candidate); None is `graded` where the data set has it.
 
     Raises `UnknownNameError` with the nearest name (of an option, too), `InputError` for sizes that cannot be built,
-    `FetchError` without network and cache, `DataError` for a damaged file.
+    `FetchError` without network and cache, `DataError` for a damaged or missing file.
     """
-    one_of("data set", name, DATASETS)
+    found = DATASETS[one_of("data set", name, DATASETS)]
     one_of("split", split, SPLITS)
-    one_of("kind", kind, KINDS)
-    known = {key: p.default for key, p in inspect.signature(DATASETS[name].build).parameters.items() if key != "kind"}
+    kind = found.kinds[0] if kind is None else one_of(f"kind of data set {name!r}", kind, found.kinds)
+    known = {key: p.default for key, p in inspect.signature(found.build).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    known.pop("kind", None)
     for option, value in options.items():
         one_of(f"option of data set {name!r}", option, known)
-        if value is not None or known[option] is not None:
+        if not isinstance(known[option], str) and (value is not None or known[option] is not None):
             options[option] = whole(option, value, least=0)
     return _splits(name, kind, tuple(sorted({**known, **options}.items())))[split]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.features import catalog_of
@@ -19,8 +18,8 @@ from rerank_env.data.first_stage import ItemStatistics
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.requests import KINDS, Requests
 from rerank_env.data.split import SPLITS, Windows, user_windows
-from rerank_env.rewards.arguments import one_of, whole
-from rerank_env.rewards.arrays import PAD, Float32Array, FloatArray, IntArray
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import from_scores
 
@@ -88,7 +87,7 @@ def graded_slates(fitted: FittedLog, split: str, *, history: int, rng: np.random
     order_BK, _ = from_scores(scores_BK, sizes_B, ties="random", rng=rng)
     relevance_BK = np.take_along_axis(rating_gain(log.ratings_N[rows_BK]), order_BK, axis=1)
     kept = (relevance_BK > 0).any(axis=1) & (relevance_BK == 0).any(axis=1)
-    history_BH, feedback_BH = _histories(log, fitted.windows.first_W[chosen], starts_B, history)
+    history_BH, feedback_BH = log.histories(fitted.windows.first_W[chosen], starts_B, history)
     requests = Requests(
         catalog=fitted.catalog,
         users_B=log.users_N[starts_B],
@@ -137,7 +136,7 @@ def next_item_lists(fitted: FittedLog, split: str, *, history: int, rng: np.rand
         scores_BK[b] = np.log1p(count_I[candidates_BK[b]])
     relevance_BK = (candidates_BK == log.items_N[targets][:, None]).astype(np.float64)
     listed = relevance_BK.any(axis=1)
-    history_BH, feedback_BH = _histories(log, firsts, targets, history)
+    history_BH, feedback_BH = log.histories(firsts, targets, history)
     recall = listed.sum() / max(len(listed), 1)
     requests = Requests(
         catalog=fitted.catalog,
@@ -156,16 +155,3 @@ def next_item_lists(fitted: FittedLog, split: str, *, history: int, rng: np.rand
         ),
     )
     return requests.take(listed)
-
-
-def _histories(log: Interactions, firsts_B: IntArray, ends_B: IntArray, length: int) -> tuple[IntArray, Float32Array]:
-    """The last `length` interactions in rows `firsts_B[b] : ends_B[b]`, oldest first, tail padded."""
-    whole("history", length, least=1)
-    begins_B = np.maximum(firsts_B, ends_B - length)
-    rows_BH = begins_B[:, None] + np.arange(length)
-    real_BH: npt.NDArray[np.bool_] = rows_BH < ends_B[:, None]
-    rows_BH = np.where(real_BH, rows_BH, 0)
-    return (
-        np.where(real_BH, log.items_N[rows_BH], PAD),
-        np.where(real_BH, log.ratings_N[rows_BH], 0.0).astype(np.float32),
-    )

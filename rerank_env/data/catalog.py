@@ -21,8 +21,8 @@ class Catalog:
     `texts` [I]: shown in prompts and renderings, one line each (runs of white space, line breaks included, are made one
     space). `features_IF` [I, F] float32, finite, known before any request is answered (statistics come from the
     training split only). `feature_names` [F]. `popularity_I` [I] float64: how often the training split holds the item,
-    finite and >= 0. Other numeric dtypes are converted. A catalogue is never written to, so copies are the catalogue
-    itself.
+    finite and >= 0. `labels` [I]: categories and brands of each item as text, or empty where none are known of any.
+    Other numeric dtypes are converted. A catalogue is never written to, so copies are the catalogue itself.
 
     Raises `DataError`, naming the item, where the fields disagree or hold something else.
     """
@@ -31,6 +31,7 @@ class Catalog:
     features_IF: Float32Array
     feature_names: tuple[str, ...]
     popularity_I: FloatArray
+    labels: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         """Convert and check the fields."""
@@ -54,6 +55,11 @@ class Catalog:
                 f"popularity has {len(popularity_I)} entries but the catalogue has {len(self.texts)} items; give one "
                 "count an item"
             )
+        if self.labels and len(self.labels) != len(self.texts):
+            raise DataError(
+                f"labels has {len(self.labels)} entries but the catalogue has {len(self.texts)} items; give one tuple "
+                "an item, or none at all"
+            )
         for item in np.flatnonzero(~np.isfinite(features_IF).all(axis=1))[:1]:
             raise DataError(f"features of item {item} are not finite; fill the gaps before building a catalogue")
         for item in np.flatnonzero(~(np.isfinite(popularity_I) & (popularity_I >= 0)))[:1]:
@@ -67,6 +73,7 @@ class Catalog:
         popularity: npt.ArrayLike | None = None,
         *,
         feature_names: Sequence[str] | None = None,
+        labels: Sequence[Sequence[str]] = (),
     ) -> Catalog:
         """A catalogue of what there is: no features (F = 0) and popularity 0 where they are not given.
 
@@ -77,7 +84,7 @@ class Catalog:
         features_IF = as_field("features", table, np.float32, axes=("items", "features"))
         names = [f"feature_{f}" for f in range(features_IF.shape[1])] if feature_names is None else feature_names
         popularity_I = np.zeros(items) if popularity is None else np.asarray(popularity)
-        return cls(tuple(texts), features_IF, tuple(names), popularity_I)
+        return cls(tuple(texts), features_IF, tuple(names), popularity_I, tuple(tuple(marks) for marks in labels))
 
     def __len__(self) -> int:
         """How many items."""

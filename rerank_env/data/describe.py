@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from rerank_env.data.guards import numbering_leaks
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.metrics import ndcg
@@ -21,6 +22,12 @@ HIGH_IDENTITY_NDCG = 0.95
 MANY_EQUAL_SCORES = 0.01
 """Above this share of requests with equal first-stage scores, the incoming order is called arbitrary."""
 
+MANY_EQUAL_TEXTS = 0.01
+"""Above this share of requests with equal texts, a policy that reads is told to beware."""
+
+MANY_UNSEEN = 0.05
+"""Above this share of relevant candidates that training never holds, so is one that counts."""
+
 NDCG_PLACES = 10
 """How many places the NDCG of a description looks at."""
 
@@ -30,7 +37,9 @@ class Description:
     """Counts, label density, the NDCG@10 of incoming and random order, head-room, and what to beware of.
 
     `head_room_share` is the share of requests whose incoming order is not ideal; `equal_score_share` the share that
-    holds two candidates with the same first-stage score (their incoming order is then arbitrary). `warnings` lists
+    holds two candidates with the same first-stage score (their incoming order is then arbitrary), `equal_text_share`
+    the share that holds two with the same text (no reader of texts can tell them apart). `unseen_share` is the share of
+    relevant candidates that the training split never holds, None where the catalogue counts nothing. `warnings` lists
     traps as sentences, `notes` is what the requests say of themselves. What cannot be said of an empty set is None.
     """
 
@@ -48,6 +57,8 @@ class Description:
     random_ndcg_at_10: float | None = None
     head_room_share: float | None = None
     equal_score_share: float | None = None
+    equal_text_share: float | None = None
+    unseen_share: float | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -70,6 +81,8 @@ def describe(requests: Requests, *, seed: int = 0) -> Description:
     equal_BK = (np.diff(requests.scores_BK, axis=1) == 0) & real_BK[:, 1:]
     incoming, chance = float(incoming_B.mean()), float(ndcg(chance_BK, slates, k=NDCG_PLACES).mean())
     equal_share, barren_share = float(equal_BK.any(axis=1).mean()), float((~relevant_BK.any(axis=1)).mean())
+    head_room = float((incoming_B < ideal_B).mean())
+    twins, unseen = _equal_texts(requests), _unseen(requests)
     return Description(
         name=requests.name,
         requests=len(requests),
@@ -83,15 +96,51 @@ def describe(requests: Requests, *, seed: int = 0) -> Description:
         relevant_per_request=float(relevant_BK.sum(axis=1).mean()),
         incoming_ndcg_at_10=incoming,
         random_ndcg_at_10=chance,
-        head_room_share=float((incoming_B < ideal_B).mean()),
+        head_room_share=head_room,
         equal_score_share=equal_share,
+        equal_text_share=twins,
+        unseen_share=unseen,
         notes=requests.notes,
-        warnings=tuple(_warnings(incoming, chance, equal_share, barren_share)),
+        warnings=(
+            *_warnings(incoming, chance, equal_share, barren_share, head_room, twins, unseen),
+            *(f"{leak}: renumber the items at random" for leak in numbering_leaks(requests) if leak.leaks),
+        ),
     )
 
 
-def _warnings(incoming: float, chance: float, equal_share: float, barren_share: float) -> list[str]:
+def _equal_texts(requests: Requests) -> float:
+    """The share of requests in which two candidates have the same text."""
+    _, number_I = np.unique(np.array([*requests.catalog.texts, ""], dtype=object), return_inverse=True)
+    different_BK = -1 - np.arange(requests.candidates_BK.shape[1])
+    texts_BK = np.where(requests.candidates_BK == PAD, different_BK, number_I[requests.candidates_BK])
+    ordered_BK = np.sort(texts_BK, axis=1)
+    return float((ordered_BK[:, 1:] == ordered_BK[:, :-1]).any(axis=1).mean())
+
+
+def _unseen(requests: Requests) -> float | None:
+    """The share of relevant candidates that training never holds; None where nothing is counted or relevant."""
+    relevant_BK = requests.relevance_BK > 0
+    if not requests.catalog.popularity_I.any() or not relevant_BK.any():
+        return None
+    return float((requests.popularity_BK[relevant_BK] == 0).mean())
+
+
+def _warnings(
+    incoming: float,
+    chance: float,
+    equal_share: float,
+    barren_share: float,
+    head_room: float,
+    twins: float,
+    unseen: float | None,
+) -> list[str]:
     found = []
+    if not head_room:
+        found.append("the incoming order of every request is ideal already: there is nothing to learn but to copy it")
+    if twins > MANY_EQUAL_TEXTS:
+        found.append(f"{twins:.1%} of requests hold candidates with equal texts: reading cannot tell them apart")
+    if unseen is not None and unseen > MANY_UNSEEN:
+        found.append(f"{unseen:.1%} of relevant candidates are not in the training split: what is counted says nothing")
     if incoming > HIGH_IDENTITY_NDCG:
         found.append(
             f"the incoming order is nearly ideal (NDCG@10 {incoming:.3f}): a policy trained here learns to copy it"

@@ -30,14 +30,16 @@ def catalog_of(log: Interactions, seen_N: BoolArray, statistics: ItemStatistics)
         features_IF=np.concatenate(features, axis=1).astype(np.float32),
         feature_names=(*log.content_names, "log_count", *(f"factor_{r}" for r in range(factors_IR.shape[1]))),
         popularity_I=statistics.count_I,
+        labels=log.labels,
     )
 
 
 def _rating_factors(log: Interactions, seen_N: BoolArray, statistics: ItemStatistics) -> Float32Array:
     """Right singular vectors of the user x item matrix of ratings minus item means, scaled by the singular values.
 
-    Truncated SVD ("PureSVD", Cremonesi et al., RecSys 2010, on residuals). The table has standard deviation 1, but
-    for rows of rarely seen items, shrunken by count / (count + `FACTOR_SHRINKAGE`); signs are fixed so that each
+    Truncated SVD ("PureSVD", Cremonesi et al., RecSys 2010, on residuals; on ones where all ratings are equal, as in a
+    log of purchases). The table has standard deviation 1, but for rows of rarely seen items, shrunken by
+    count / (count + `FACTOR_SHRINKAGE`); signs are fixed so that each
     column's largest entry is positive. The training ratings that a policy is asked to rank are in here: what it gains
     in training is not what it gains on unseen requests.
     """
@@ -46,10 +48,12 @@ def _rating_factors(log: Interactions, seen_N: BoolArray, statistics: ItemStatis
     seen = np.flatnonzero(seen_N)
     users, items = log.users_N[seen], log.items_N[seen]
     residual = log.ratings_N[seen] - statistics.mean - statistics.item_mean_I()[items]
+    if not residual.any():
+        residual = np.ones(len(seen))
     matrix = sparse.csr_matrix((residual, (users, items)), shape=(int(log.users_N.max()) + 1, log.item_count))
     smaller = min(matrix.shape)
     rank = min(FACTORS, smaller - 1)
-    if rank < 1 or not residual.any():
+    if rank < 1:
         return np.zeros((log.item_count, 0), dtype=np.float32)
     start = np.ones(smaller) / np.sqrt(smaller)  # where ARPACK begins, for the same result each time
     _, values, vectors_RI = sparse.linalg.svds(matrix, k=rank, v0=start)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rerank_env.rewards.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from rerank_env.rewards.arguments import whole
+from rerank_env.rewards.arrays import PAD, BoolArray, Float32Array, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError
 
 
@@ -73,6 +74,18 @@ class Interactions:
     def item_count(self) -> int:
         """How many items the catalogue has, seen in the log or not."""
         return len(self.texts)
+
+    def histories(self, first_B: IntArray, end_B: IntArray, length: int) -> tuple[IntArray, Float32Array]:
+        """The last `length` items in rows `first_B[b] : end_B[b]` and their ratings, oldest first, [B, length].
+
+        Tails are padded, items with -1 and ratings with 0. Raises `InputError` for a length below 1.
+        """
+        whole("history", length, least=1)
+        rows_BH = np.maximum(first_B, end_B - length)[:, None] + np.arange(length)
+        real_BH: BoolArray = rows_BH < end_B[:, None]
+        rows_BH = np.where(real_BH, rows_BH, 0)
+        ratings_BH: Float32Array = np.where(real_BH, self.ratings_N[rows_BH], 0.0).astype(np.float32)
+        return np.where(real_BH, self.items_N[rows_BH], PAD), ratings_BH
 
     def counts_I(self, among: BoolArray) -> FloatArray:
         """How often each item occurs among the interactions where `among` [N] is true."""

@@ -100,9 +100,7 @@ def _targets(first_N: IntArray, validation_N: BoolArray, test_N: BoolArray, *, n
     asked_N = np.arange(len(first_N)) > first_N
     seen_N = ~(validation_N | test_N)
     masks = {"train": seen_N, "validation": validation_N, "test": test_N}
-    return Targets(
-        {split: np.flatnonzero(mask_N & asked_N) for split, mask_N in masks.items()}, seen_N, first_N, notes
-    )
+    return Targets({split: np.flatnonzero(mask_N & asked_N) for split, mask_N in masks.items()}, seen_N, first_N, notes)
 
 
 def _places(log: Interactions) -> tuple[IntArray, IntArray]:

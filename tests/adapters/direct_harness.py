@@ -15,7 +15,7 @@ class DirectConfig(vf.HarnessConfig):
 
 
 class DirectHarness(vf.Harness[DirectConfig]):
-    """One user message, one reply."""
+    """The task's system prompt and its prompt, one reply."""
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
@@ -31,11 +31,13 @@ class DirectHarness(vf.Harness[DirectConfig]):
         data: vf.TaskData,
         **unused: Any,
     ) -> vf.ProgramResult:
+        messages = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+        messages.append({"role": "user", "content": data.prompt})
         async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
             response = await http.post(
                 f"{endpoint}/chat/completions",
                 headers={"authorization": f"Bearer {secret}"},
-                json={"model": ctx.model, "messages": [{"role": "user", "content": data.prompt}]},
+                json={"model": ctx.model, "messages": messages},
             )
         response.raise_for_status()
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")

@@ -227,7 +227,7 @@ def test_what_was_handed_out_cannot_change_the_episode() -> None:
 def test_an_observation_says_nothing_of_the_labels_before_the_answer() -> None:
     shown = RerankEnvironment(TWO).reset(request=0).model_dump()
     empty = {"reward": None, "verdict": None, "identity": None, "ranking": None, "parts": None}
-    asked = {"prompt", "request", "size", "step", "done", "metadata", "failures"}
+    asked = {"prompt", "messages", "dropped", "shortened", "request", "size", "step", "done", "metadata", "failures"}
     assert shown.items() >= empty.items()
     assert shown.keys() == empty.keys() | asked
 

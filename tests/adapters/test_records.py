@@ -14,6 +14,7 @@ import pytest
 from contract import BAD, COMPLETIONS, GOOD, GROUP, REWARDS, cases
 
 from rerank_env.data import Requests
+from rerank_env.prompts import PROMPT
 from rerank_env.rewards import InputError, SlateError, Slates, Verdict
 from rerank_env.rewards.errors import CheckpointError, DataError, MissingExtraError
 from rerank_env.rewards.scoring import Scorer
@@ -31,7 +32,13 @@ from rerank_env.training.adapters.verl import to_verl
 
 needs_datasets = pytest.mark.skipif(find_spec("datasets") is None, reason="needs datasets: pip install datasets")
 
-COLUMNS = ["prompt", "request", "data", "size", "text_format", "candidate_ids", "input_order", "relevance"]
+WORDING = {
+    "prompt_version": PROMPT.version,
+    "prompt_hash": PROMPT.hash,
+    "prompt_dropped": 0,
+    "prompt_shortened": 0,
+}
+COLUMNS = ["prompt", "request", "data", "size", "text_format", *WORDING, "candidate_ids", "input_order", "relevance"]
 
 
 def by_hand(**log: Any) -> Requests:
@@ -63,18 +70,21 @@ def columns_of(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
 def test_a_row_holds_the_prompt_and_all_that_a_reward_needs(requests: Requests) -> None:
     first, second = request_rows(requests)
     assert [*first] == [*second] == COLUMNS
-    assert first["prompt"][0]["role"] == "user" and "1. Dune\n2. Brazil\n3. Alien" in first["prompt"][0]["content"]
+    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+    assert "1. Dune\n2. Brazil\n3. Alien" in first["prompt"][1]["content"]
     assert {name: value for name, value in first.items() if name != "prompt"} == {
         "request": 0,
         "data": "by hand",
         "size": 3,
         "text_format": "list",
+        **WORDING,
         "candidate_ids": ["3", "1", "0"],
         "input_order": [0, 1, 2],
         "relevance": [0.0, 0.1, 2.0],
     }
     assert (second["size"], second["candidate_ids"], second["relevance"]) == (2, ["2", "3"], [1.0, 0.0])
-    assert request_rows(requests, conversational=False)[0]["prompt"] == first["prompt"][0]["content"]
+    said = [message["content"] for message in first["prompt"]]
+    assert request_rows(requests, conversational=False)[0]["prompt"] == "\n\n".join(said)
 
 
 def test_rows_become_the_slates_they_came_from(logged: Requests) -> None:

@@ -15,7 +15,7 @@ import pytest
 from contract import COMPLETIONS, OF_GROUPS, REWARDS, Case, as_messages, cases, fails_on_the_last
 
 from rerank_env.data import Requests, load
-from rerank_env.prompts import build_prompts
+from rerank_env.prompts import PromptWriter
 from rerank_env.rewards import FunctionReward, InputError, Verdict
 from rerank_env.rewards.scoring import Scorer
 from rerank_env.training.adapters.trl import TrlReward, dataset_and_reward, environment_factory
@@ -34,15 +34,13 @@ def taught(tokenizer: Any, requests: Requests) -> Any:
     from tiny import taught_model
 
     rng = np.random.default_rng(0)
-    texts = build_prompts(requests)
-    chats = [chat(tokenizer, text) for text in texts]
-    prompts = [*texts, *chats] * 6
+    asked = PromptWriter().write(requests)
+    prompts = [*(prompt.text for prompt in asked), *(chat(tokenizer, prompt.chat) for prompt in asked)] * 6
     return taught_model(tokenizer, prompts, [str((1 + rng.permutation(3)).tolist()) for _ in prompts])
 
 
-def chat(signs: Any, text: str, **tools: Any) -> str:
+def chat(signs: Any, asked: list[dict[str, str]], **tools: Any) -> str:
     """A prompt as the chat template puts it."""
-    asked = [{"role": "user", "content": text}]
     return str(signs.apply_chat_template(asked, tokenize=False, add_generation_prompt=True, **tools))
 
 
@@ -91,7 +89,10 @@ def through(trainer: Any, case: Case, *, conversational: bool) -> list[list[floa
     if conversational:
         completions = [as_messages(text) for text in completions]
     token_ids = [signs(text, add_special_tokens=False)["input_ids"] for text in case.completions]
-    prompts = [record["prompt"] if conversational else record["prompt"][0]["content"] for record in records]
+    if not conversational:
+        records = request_rows(case.requests, text_format=case.text_format, conversational=False)
+        records = [records[row] for row in case.rows]
+    prompts = [record["prompt"] for record in records]
     return trainer._calculate_rewards(records, prompts, completions, token_ids).T.tolist()
 
 
@@ -161,10 +162,11 @@ def test_an_environment_scores_what_a_model_hands_in_through_the_tool(
     signs = tiny_tokenizer(qwen3_chat_template, whole=(before, after))
     dataset, _ = dataset_and_reward(requests, "gain")
     environment = environment_factory("gain")()
-    prompts = [
-        chat(signs, row["prompt"][0]["content"] + environment.reset(**row), tools=[environment.submit_ranking])
-        for row in dataset
-    ]
+    prompts = []
+    for row in dataset:
+        *before_it, asked = row["prompt"]
+        asked["content"] += environment.reset(**row)
+        prompts.append(chat(signs, [*before_it, asked], tools=[environment.submit_ranking]))
     trainer = trainer_of(
         dataset,
         model=taught_model(signs, prompts, [f"{before}2, 1, 3{after}"] * len(prompts)),
@@ -174,10 +176,10 @@ def test_an_environment_scores_what_a_model_hands_in_through_the_tool(
         max_tool_calling_iterations=2,
     )
     trainer.train()
-    row_of = {row["prompt"][0]["content"]: row["request"] for row in dataset}
+    row_of = {row["prompt"][-1]["content"]: row["request"] for row in dataset}
     rows, texts = [], []
     for prompt, turns in zip(trainer._logs["prompt"], trainer._logs["completion"], strict=True):
-        rows.append(row_of[prompt[0]["content"].partition("\n\nHand this")[0]])
+        rows.append(row_of[prompt[-1]["content"].partition("\n\nHand this")[0]])
         calls = turns[0].get("tool_calls") or []
         texts.append(json.dumps(calls[0]["function"]["arguments"]["ranking"]) if calls else "")
     expected = Scorer("gain")(texts, requests.slates.take(rows))

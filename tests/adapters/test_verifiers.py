@@ -57,9 +57,11 @@ def own_task(row: int = 0, **settings: Any) -> RerankTask:
 def trace_of(task: vf.Task, reply: str | None) -> vf.Trace:
     """The trace of a model that replied so, or not at all."""
     told = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
-    nodes = [vf.MessageNode(message=vf.UserMessage(content=task.data.prompt))]
+    said = [vf.SystemMessage(content=task.data.system_prompt)] if task.data.system_prompt else []
+    said.append(vf.UserMessage(content=task.data.prompt))
+    nodes = [vf.MessageNode(parent=i - 1 if i else None, message=message) for i, message in enumerate(said)]
     if reply is not None:
-        nodes.append(vf.MessageNode(parent=0, message=vf.AssistantMessage(content=reply), sampled=True))
+        nodes.append(vf.MessageNode(parent=len(said) - 1, message=vf.AssistantMessage(content=reply), sampled=True))
     return vf.Trace(task=told, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes)
 
 
@@ -89,8 +91,10 @@ def test_the_loader_finds_the_taskset_by_the_name_of_the_distribution() -> None:
     tasks = list(taskset)
     assert vf.task_type(ID) is RerankTask
     assert [task.data.idx for task in tasks] == list(range(len(case.requests)))
-    rows = request_rows(case.requests, text_format=case.text_format, conversational=False)
-    assert [{"prompt": task.data.prompt, **task.data.row} for task in tasks] == rows
+    rows = request_rows(case.requests, text_format=case.text_format)
+    asked = [[("system", task.data.system_prompt), ("user", task.data.prompt)] for task in tasks]
+    assert [[tuple(message.values()) for message in row.pop("prompt")] for row in rows] == asked
+    assert [task.data.row for task in tasks] == rows
     assert len({task.key for task in tasks}) == len(tasks)
     assert [task.data.idx for task in taskset.include(idx=["5:7"])] == [5, 6]
 

@@ -1,6 +1,8 @@
-"""Requests in words, and completions read back."""
+"""Requests in words: the wordings, what stands where, and completions read back."""
 
 import hashlib
+import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,19 @@ import pytest
 import rerank_env
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
-from rerank_env.prompts import PROMPT, build_prompt, build_prompts, longest_prompt_chars, prompt_characters
+from rerank_env.prompts import (
+    PROMPT,
+    TEMPLATES,
+    PromptWriter,
+    Template,
+    build_prompt,
+    build_prompts,
+    longest_prompt_chars,
+    prompt_characters,
+    template_of,
+)
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.rewards.formats import FORMATS
+from rerank_env.rewards.formats import FORMATS, has_reasoning
 from rerank_env.rewards.parsing import parse
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.vector_env import RerankVectorEnv
@@ -25,62 +37,174 @@ ANSWERS = {
     "tagged-json": '<answer>{"explanation": "one relevant film", "ranking": [2, 4, 1, 3]}</answer>',
 }
 
+IDS = [f"<a_{item // 4}><b_{item % 4}>" for item in range(8)]
 
-def test_every_format_the_parser_reads_can_be_asked_for() -> None:
-    assert set(PROMPT.answers) == set(FORMATS) == set(ANSWERS)
+SECOND = {
+    "arrows": "7bf48bb37bb3c3f1",
+    "json": "e344c5d0d332ddd8",
+    "list": "760459a356dd814e",
+    "tagged-arrows": "6ea4a30afbf38dd1",
+    "tagged-json": "9e1cfadab7a31da9",
+    "tagged-list": "59b9abd29c8b9056",
+}
+"""SHA-256 of the prompts of all six requests, as the release wrote them that had version 2 as its only wording."""
 
 
-def test_the_words_are_those_of_the_version_that_environments_name() -> None:
-    """Whoever changes a word sees this fail, and raises the version with the number here."""
-    words = "".join(PROMPT.words(text_format) for text_format in FORMATS)
-    assert (PROMPT.version, hashlib.sha256(words.encode()).hexdigest()[:12]) == ("2", "748f13a2b92a")
-    for env in (RerankEnv(action="text"), RerankVectorEnv(action="text")):
-        assert env.metadata["prompt_version"] == PROMPT.version
+def labelled(requests: Requests) -> Requests:
+    labels = tuple(("Film", f"Noir {item}") for item in range(len(requests.catalog)))
+    return replace(requests, catalog=replace(requests.catalog, labels=labels))
+
+
+def writer(name: str, text_format: str = "list") -> PromptWriter:
+    """A writer with IDs wherever they are shown."""
+    return PromptWriter(text_format, prompt=name, semantic_ids=IDS if "id" in TEMPLATES[name].shows else None)
+
+
+def sha(texts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_every_format_the_parser_reads_can_be_asked_for(name: str) -> None:
+    assert set(TEMPLATES[name].answers) == set(FORMATS) == set(ANSWERS)
+    assert TEMPLATES[name].version == name
+    assert template_of(name) is TEMPLATES[name] is template_of(TEMPLATES[name])
+
+
+def test_the_words_are_those_of_the_hashes_that_runs_have_recorded(requests: Requests) -> None:
+    """Whoever changes a word, or what a line says of an item, sees this fail, and gives the wording another name."""
+    shown = {
+        name: (
+            template.hash,
+            sha([p.text for form in FORMATS for p in writer(name, form).write(labelled(requests))]),
+        )
+        for name, template in TEMPLATES.items()
+    }
+    assert shown == {
+        "2": ("b144b46faf7d0769", "9d85320553568341"),
+        "3-index": ("42bf03a5b8bfa485", "50df4f4079d4d65e"),
+        "3-index-steps": ("7071ae969224e1d8", "8842c7b38639e7b8"),
+        "3-id": ("2e884862cacef78e", "af6cb310d9638940"),
+        "3-id-steps": ("96864cbf6f42f2a1", "43561554756a1239"),
+    }
+
+
+def test_version_2_reads_as_it_always_did(requests: Requests) -> None:
+    for data in (requests, labelled(requests)):
+        assert {form: sha(build_prompts(data, text_format=form, prompt="2")) for form in FORMATS} == SECOND
+    assert [message.role for message in writer("2").write(requests)[0].messages] == ["user"]
+
+
+@pytest.mark.parametrize("form", [RerankEnv, RerankVectorEnv])
+def test_environments_name_the_wording_and_its_hash(form: type) -> None:
+    assert (
+        form.metadata["prompt_version"] == form(action="text").metadata["prompt_version"] == "3-index" == PROMPT.version
+    )
+    assert form.metadata["prompt_hash"] == PROMPT.hash
+    own = TEMPLATES["3-index-steps"].primed("Who buys a camera buys a card next.")
+    env = form(action="text", prompt=own)
+    assert env.metadata["prompt_version"] == "3-index-steps"
+    assert env.metadata["prompt_hash"] == own.hash != TEMPLATES["3-index-steps"].hash
+    assert form.metadata["prompt_version"] == "3-index"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("text_format", FORMATS)
+def test_the_example_in_a_prompt_is_an_answer_for_three_candidates(name: str, text_format: str) -> None:
+    template = TEMPLATES[name]
+    instruction = template.answers[text_format].format(size=3)
+    example = instruction.partition("could be answered as ")[2].removesuffix(".")
+    ids = ["ID_A", "ID_B", "ID_C"] if template.cites == "ids" else None
+    assert parse(example, 3, text_format=text_format, ids=ids).ranking == (2, 0, 1)
+
+
+def test_the_default_puts_what_is_asked_first_then_the_candidates_then_the_user(requests: Requests) -> None:
+    """Row 1: history Alien (4), Brazil (5), Dune (2); candidates Casablanca, Élan, Fargo, Gilda."""
+    (prompt,) = PromptWriter().write(requests, [1])
+    assert prompt.chat == [
+        {"role": "system", "content": f"{PROMPT.opening}\n\n{PROMPT.answers['list']}"},
+        {
+            "role": "user",
+            "content": (
+                "Candidates, 4 of them:\n1. Casablanca\n2. Élan\n3. Fargo\n4. Gilda\n\n"
+                "History of the user, oldest first:\n- Alien | feedback 4\n- Brazil | feedback 5\n"
+                "- Dune, Part Two | feedback 2\n\n"
+                "Now put all 4 candidates in order for this user, and answer exactly as asked for at the start."
+            ),
+        },
+    ]
+    assert prompt.text == f"{prompt.system}\n\n{prompt.user}" == build_prompt(requests, 1)
+    assert (prompt.dropped, prompt.shortened) == (0, 0)
+
+
+def test_an_item_is_its_id_its_title_and_its_path_wherever_it_stands(requests: Requests) -> None:
+    by_number, by_id = (writer(name).write(labelled(requests), [1])[0].user for name in ("3-index", "3-id"))
+    assert "1. <a_0><b_2> | Casablanca | Film > Noir 2\n2. <a_1><b_0> | Élan | Film > Noir 4\n" in by_number
+    assert "* <a_0><b_2> | Casablanca | Film > Noir 2\n* <a_1><b_0> | Élan | Film > Noir 4\n" in by_id
+    for text in (by_number, by_id):
+        assert "- <a_0><b_3> | Dune, Part Two | Film > Noir 3 | feedback 2\n" in text
+    assert "1. Casablanca | Film > Noir 2\n" in build_prompt(labelled(requests), 1)
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "2"])
+@pytest.mark.parametrize("text_format", FORMATS)
+def test_users_with_the_same_candidates_share_all_that_comes_before_their_history(name: str, text_format: str) -> None:
+    histories = [[0], [1, 2, 3], []]
+    data = Requests.of([[4, 5, 6, 7]] * 3, [[0, 0, 1, 0]] * 3, history=histories, texts=[f"film {i}" for i in range(8)])
+    prompts = writer(name, text_format).write(data)
+    heads = {prompt.text.partition("History of the user")[0] for prompt in prompts}
+    assert len(heads) == 1 and heads.pop().count("film ") == 4
+    assert len({prompt.text for prompt in prompts}) == 3
+    assert {prompt.messages[0] for prompt in prompts} == {prompts[0].messages[0]}
+    chats = {prompt.user.partition("History of the user")[0] for prompt in prompts}
+    assert len(chats) == 1
+    # the system's message is the same even for other candidates, and another number of them
+    other = Requests.of([[1, 0]], [[0, 1]], texts=["a"] * 8)
+    assert writer(name, text_format).write(other)[0].system == prompts[0].system
 
 
 @pytest.mark.parametrize("text_format", FORMATS)
-def test_the_example_in_a_prompt_is_an_answer_for_three_candidates(text_format: str) -> None:
-    instruction = PROMPT.answers[text_format].format(size=3)
-    example = instruction.partition("could be answered as ")[2].removesuffix(".")
-    assert parse(example, 3, text_format=text_format).ranking == (2, 0, 1)
+def test_reasoning_steps_are_asked_for_where_the_answer_has_room_for_them(requests: Requests, text_format: str) -> None:
+    for name in ("3-index", "3-id"):
+        plain, steps = (writer(each, text_format).write(requests)[0].text for each in (name, f"{name}-steps"))
+        assert ("three steps" in steps) is has_reasoning(text_format)
+        assert "three steps" not in plain and (steps != plain) is has_reasoning(text_format)
+        assert len(re.findall(r"^\d+\. ", steps, re.MULTILINE)) == (5 if name == "3-index" else 0)
 
 
-def test_a_template_can_put_the_candidates_first() -> None:
-    turned = replace(PROMPT, order=("candidates", "history"))
-    prompt = turned.filled(["- Up (feedback: 4)"], ["1. Alien", "2. Brazil"], "list")
-    assert (
-        "may be wrong.\n\nCandidates:\n1. Alien\n2. Brazil\n\nHistory, oldest first:\n- Up (feedback: 4)\n\nAnswer"
-        in prompt
-    )
-    assert len(prompt) == len(PROMPT.filled(["- Up (feedback: 4)"], ["1. Alien", "2. Brazil"], "list"))
-
-
-def test_a_prompt_shows_history_and_numbered_candidates_by_text(requests: Requests) -> None:
-    """Row 1: history Alien (4), Brazil (5), Dune (2); candidates Casablanca, Élan, Fargo, Gilda."""
-    prompt = build_prompt(requests, 1)
-    assert "- Alien (feedback: 4)\n- Brazil (feedback: 5)\n- Dune, Part Two (feedback: 2)\n" in prompt
-    assert "1. Casablanca\n2. Élan\n3. Fargo\n4. Gilda\n" in prompt
-    assert "5. " not in prompt
-    assert "all 4 candidates" in prompt
-    assert prompt.index("Task:") < prompt.index("History") < prompt.index("Candidates:") < prompt.index("Answer with")
+def test_what_is_known_of_the_domain_stands_between_the_task_and_the_answer(requests: Requests) -> None:
+    primed = PROMPT.primed("Who buys a {camera} buys a card next.")
+    assert primed.hash != PROMPT.hash and primed.version == PROMPT.version
+    text = build_prompt(requests, 0, prompt=primed)
+    assert "to you.\n\nWhat is known of this domain:\nWho buys a {camera} buys a card next.\n\nAnswer with" in text
+    assert primed.primed("") == PROMPT and hash(primed.primed("")) == hash(PROMPT)
+    with pytest.raises(InputError, match="'2' has no block 'priming'"):
+        TEMPLATES["2"].primed("anything")
+    with pytest.raises(InputError, match="priming is 3"):
+        PROMPT.primed(3)  # type: ignore[arg-type]
 
 
 def test_a_user_without_history_is_said_to_have_none(requests: Requests) -> None:
-    assert "History, oldest first:\n(none)\n\nCandidates:\n1. Alien\n2. Brazil\n" in build_prompt(requests, 2)
+    assert "History, oldest first:\n(none)\n\nCandidates:\n1. Alien\n" in build_prompt(requests, 2, prompt="2")
+    assert "\n\nHistory of the user, oldest first:\n(none)\n\nNow put all 2" in build_prompt(requests, 2)
 
 
 def test_prompts_of_all_rows_are_the_prompts_of_each_row(requests: Requests) -> None:
     assert build_prompts(requests) == [build_prompt(requests, row) for row in range(len(requests))]
     assert build_prompts(requests, [3, 3, 0])[1] == build_prompt(requests, 3)
+    assert build_prompts(requests, []) == []
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("text_format", ANSWERS)
-def test_every_prompt_lies_in_its_space(requests: Requests, text_format: str) -> None:
-    for data in (requests, rerank_env.load("synthetic")):
-        space = RerankEnv(data, action="text", text_format=text_format).observation_space["prompt"]
-        prompts = build_prompts(data, text_format=text_format)
+def test_every_prompt_lies_in_its_space(requests: Requests, text_format: str, name: str) -> None:
+    for data in (labelled(requests), rerank_env.load("synthetic", requests=60)):
+        ids = [f"<a_{item}>" for item in range(len(data.catalog))] if name.startswith("3-id") else None
+        wording = {"prompt": name, "semantic_ids": ids}
+        space = RerankEnv(data, action="text", text_format=text_format, **wording).observation_space["prompt"]
+        prompts = build_prompts(data, text_format=text_format, **wording)
         assert all(prompt in space for prompt in prompts)
-        assert max(map(len, prompts)) <= longest_prompt_chars(data) <= 1.5 * max(map(len, prompts)) + 600
+        assert max(map(len, prompts)) <= longest_prompt_chars(data, **wording) <= 1.5 * max(map(len, prompts)) + 900
     assert "É" in prompt_characters(requests)
 
 
@@ -122,7 +246,7 @@ def test_text_and_ranking_actions_earn_the_same(requests: Requests) -> None:
     assert texts.step(ANSWERS["list"])[1] == rankings.step([1, 3, 0, 2, 0])[1]
 
 
-def test_a_row_or_format_that_does_not_exist_is_refused(requests: Requests) -> None:
+def test_a_row_format_or_template_that_does_not_exist_is_refused(requests: Requests) -> None:
     for row in (6, -1):
         with pytest.raises(InputError, match=r"requests 0\.\.5"):
             build_prompt(requests, row)
@@ -130,3 +254,26 @@ def test_a_row_or_format_that_does_not_exist_is_refused(requests: Requests) -> N
             build_prompts(requests, [0, row])
     with pytest.raises(UnknownNameError, match="did you mean 'arrows'"):
         build_prompt(requests, 0, text_format="arow")
+    with pytest.raises(UnknownNameError, match="unknown prompt '3-idx'; did you mean '3-id'"):
+        build_prompt(requests, 0, prompt="3-idx")
+    with pytest.raises(InputError, match="prompt is of type int; give a Template"):
+        template_of(3)  # type: ignore[arg-type]
+
+
+def test_a_template_that_no_prompt_can_be_made_of_is_refused() -> None:
+    own: Template = replace(PROMPT, version="mine", user=("history", "candidates"))
+    assert own.filled(["- Up"], ["1. Alien", "2. Brazil"], "list").endswith(
+        "oldest first:\n- Up\n\nCandidates, 2 of them:\n1. Alien\n2. Brazil"
+    )
+    for changes, sentence in [
+        ({"user": ("candidates",)}, "'history'"),
+        ({"user": ("candidates", "history", "candidates")}, "at most once"),
+        ({"user": ("candidates", "history", "story")}, "story"),
+        ({"shows": ("text", "price")}, "price"),
+        ({"cites": "ids", "shows": ("text",)}, "'id' where answers cite it"),
+        ({"answers": {"list": "..."}}, r"answers for \['list'\]"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            replace(PROMPT, **changes)
+    with pytest.raises(UnknownNameError, match="did you mean 'numbers'"):
+        replace(PROMPT, cites="number")

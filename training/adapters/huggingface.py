@@ -13,11 +13,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Unpack
 
 from rerank_env import durable
 from rerank_env.data.requests import Requests
+from rerank_env.prompts import PromptWriter, Wording
 from rerank_env.rewards.errors import DataError, MissingExtraError
-from rerank_env.training.adapters.records import LOGGED, request_rows
+from rerank_env.training.adapters.records import ANSWER_IDS, LOGGED, request_rows
 
 try:
     import pyarrow
@@ -38,26 +40,37 @@ _TYPES = {
     "data": Value("string"),
     "size": Value("int64"),
     "text_format": Value("string"),
+    "prompt_version": Value("string"),
+    "prompt_hash": Value("string"),
+    "prompt_dropped": Value("int64"),
+    "prompt_shortened": Value("int64"),
     "candidate_ids": List(Value("string")),
     "input_order": _PLACES,
     "relevance": _NUMBERS,
 }
 
 
-def columns_of(requests: Requests, *, conversational: bool = True) -> Features:
-    """The columns of a data set of `requests`, with their types."""
-    return _columns(conversational, [name for name in LOGGED if getattr(requests.slates, f"{name}_BK") is not None])
+_SOME = {ANSWER_IDS: List(Value("string")), **dict.fromkeys(LOGGED, _NUMBERS)}
+"""The columns that only some data sets have."""
 
 
-def _columns(conversational: bool, logged: Iterable[str]) -> Features:
+def columns_of(requests: Requests, *, conversational: bool = True, **wording: Unpack[Wording]) -> Features:
+    """The columns of a data set of `requests`, with their types; `wording` as in `request_rows`."""
+    logged = [name for name in LOGGED if getattr(requests.slates, f"{name}_BK") is not None]
+    return _columns(conversational, [ANSWER_IDS] * PromptWriter(**wording).cites_ids + logged)
+
+
+def _columns(conversational: bool, some: Iterable[str]) -> Features:
     prompt = _MESSAGES if conversational else Value("string")
-    return Features({"prompt": prompt, **_TYPES, **dict.fromkeys(logged, _NUMBERS)})
+    return Features({"prompt": prompt, **_TYPES, **{name: _SOME[name] for name in some}})
 
 
-def to_dataset(requests: Requests, *, text_format: str = "list", conversational: bool = True) -> Dataset:
-    """One row a request, in order. Raises `UnknownNameError` for an unknown text format."""
-    rows = request_rows(requests, text_format=text_format, conversational=conversational)
-    return Dataset.from_list(rows, features=columns_of(requests, conversational=conversational))
+def to_dataset(
+    requests: Requests, *, text_format: str = "list", conversational: bool = True, **wording: Unpack[Wording]
+) -> Dataset:
+    """One row a request, in order; arguments, and what is raised, are those of `request_rows`."""
+    rows = request_rows(requests, text_format=text_format, conversational=conversational, **wording)
+    return Dataset.from_list(rows, features=columns_of(requests, conversational=conversational, **wording))
 
 
 def save(dataset: Dataset, path: str | Path) -> Path:
@@ -78,7 +91,7 @@ def load(path: str | Path) -> Dataset:
     except (OSError, pyarrow.ArrowException) as cause:
         raise DataError(f"{path} cannot be read as a parquet file ({cause}); write it with save") from cause
     conversational = dataset.features.get("prompt") != Value("string")
-    for name, type_ in _columns(conversational, [name for name in LOGGED if name in dataset.features]).items():
+    for name, type_ in _columns(conversational, [name for name in _SOME if name in dataset.features]).items():
         found = dataset.features.get(name, "missing")
         if found != type_:
             raise DataError(f"column {name!r} of {path} is {found} but {type_} was expected; write it with save")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 import numpy as np
@@ -40,7 +40,7 @@ except ModuleNotFoundError as error:
 
 from rerank_env.data import DATASETS, KINDS, SPLITS, Requests
 from rerank_env.episodes import EpisodeError
-from rerank_env.prompts import PROMPT, build_prompt
+from rerank_env.prompts import DEFAULT, TEMPLATES, PromptWriter, Wording
 from rerank_env.rewards import Reward
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.formats import FORMATS
@@ -61,6 +61,9 @@ class RerankObservation(Observation):
     """A request, and after the step what became of the answer."""
 
     prompt: str = Field(description="The request in words.")
+    messages: list[dict[str, str]] = Field(default_factory=list, description="The same as a chat: role and content.")
+    dropped: int = Field(default=0, description="Entries of the history that the prompt's budget left out.")
+    shortened: int = Field(default=0, description="Texts of items that the prompt's budget cut.")
     request: int = Field(description="Row of the request in the data.")
     size: int = Field(description="How many candidates there are.")
     step: int | None = Field(default=None, description="The training step that `reset` was told.")
@@ -80,7 +83,8 @@ class RerankState(State):
 
 
 class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState]):
-    """One episode at a time over `data`, the name of a data set or `Requests`; further arguments as in `RerankEnv`.
+    """One episode at a time over `data`, the name of a data set or `Requests`; further arguments as in `RerankEnv`,
+    with `prompt`, `semantic_ids` and `prompt_budget` as the `wording`.
 
     `rubric` is the reward as a tree, see `openenv_rubrics`. Raises `UnknownNameError` or `InputError` for an argument
     that cannot be used, and for a reward that compares the answers of a group.
@@ -98,11 +102,18 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
         text_format: str = "list",
         max_chars: int = MAX_CHARS,
         data_options: Mapping[str, Any] | None = None,
+        **wording: Unpack[Wording],
     ) -> None:
         requests = requests_of(data, split, kind, options=data_options)
-        super().__init__(rubric=RewardRubric(reward, requests.slates, text_format=text_format, max_chars=max_chars))
+        prompts = PromptWriter(text_format, **wording)
+        prompts.answer_ids(requests)  # raises now what would otherwise be raised in the middle of a session
+        names = partial(prompts.answer_ids_of, requests) if prompts.cites_ids else None
+        super().__init__(
+            rubric=RewardRubric(reward, requests.slates, text_format=text_format, max_chars=max_chars, ids=names)
+        )
         self.requests = requests
         self.text_format = text_format
+        self.prompts = prompts
         self._rng = np.random.default_rng()
         self._state = RerankState(data=requests.name, reward=str(self.rubric.reward))
         self._asked: RerankObservation | None = None
@@ -133,8 +144,12 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
         self._state = self._state.model_copy(
             update={"episode_id": episode_id or str(uuid4()), "step_count": 0, "request": row}
         )
+        (prompt,) = self.prompts.write(self.requests, [row])
         self._asked = RerankObservation(
-            prompt=build_prompt(self.requests, row, text_format=self.text_format),
+            prompt=prompt.text,
+            messages=prompt.chat,
+            dropped=prompt.dropped,
+            shortened=prompt.shortened,
             request=row,
             size=int(self.requests.sizes_B[row]),
             step=None if step is None else whole("step", step, least=0),
@@ -177,11 +192,11 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """Name and version of the wording."""
+        """Name, and the name and hash of the wording."""
         return EnvironmentMetadata(
             name="rerank_env",
             description=f"Put the candidates of one request in a better order ({self.requests.name}).",
-            version=PROMPT.version,
+            version=f"{self.prompts.template.version}, {self.prompts.template.hash}",
         )
 
 
@@ -228,6 +243,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--kind", default="graded", help=", ".join(KINDS))
     parser.add_argument("--reward", default="gain", help="name or expression of a reward")
     parser.add_argument("--text-format", default="list", help=", ".join(FORMATS))
+    parser.add_argument("--prompt", default=DEFAULT, help=", ".join(TEMPLATES))
     parser.add_argument("--max-chars", type=int, default=MAX_CHARS, help="longer answers are not looked at")
     parser.add_argument("--sessions", type=int, default=64, help="how many at once")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen")

@@ -13,6 +13,7 @@ total is the reward's own to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,11 +48,13 @@ _REMEDIES = {**REMEDIES, "step": "pass step to reset", "tokens": "give the actio
 class Reading:
     """How an action is read and scored: the path that every part of a reward shares.
 
-    `observation.request` says which slate the answer is to.
+    `observation.request` says which slate the answer is to, and `ids` of that what it names the candidates by; None
+    where that is their numbers.
     """
 
     scorer: Scorer
     slates: Slates
+    ids: Callable[[int], Sequence[str]] | None = None
 
     def of(self, reward: Reward) -> Reading:
         """The same for one part of the reward."""
@@ -65,6 +68,7 @@ class Reading:
         return self.scorer(
             [action.completion],
             self.slates.take([observation.request]),
+            ids=None if self.ids is None else [self.ids(observation.request)],
             step=observation.step,
             tokens_B=None if action.tokens is None else [action.tokens],
         )
@@ -125,18 +129,25 @@ class Branch(Rubric):
 class RewardRubric(Rubric):
     """The reward of an answer to one of the requests behind `slates`: `valid` first, then the tree under `total`.
 
+    `ids` gives the names of the candidates of a request, where answers name IDs.
     `last_score` of a part is None until it was asked; `reset` forgets. Raises as `Scorer` does, and `InputError` for a
     reward that compares the answers of a group, of which a rubric sees one.
     """
 
     def __init__(
-        self, reward: Reward | str, slates: Slates, *, text_format: str = "list", max_chars: int = MAX_CHARS
+        self,
+        reward: Reward | str,
+        slates: Slates,
+        *,
+        text_format: str = "list",
+        max_chars: int = MAX_CHARS,
+        ids: Callable[[int], Sequence[str]] | None = None,
     ) -> None:
         super().__init__()
         scorer = Scorer(reward, text_format, max_chars=max_chars)
         scorer.check_needs("step", "tokens", *slates.provides, where="OpenEnv", remedies=REMEDIES)
         self.reward = scorer.reward
-        self.reading = Reading(scorer, slates)
+        self.reading = Reading(scorer, slates, ids)
         self.valid = _gate(Valid(), self.reading)
         self.total = rubric_of(self.reward, self.reading)
 

@@ -2,12 +2,15 @@
 
 A row is a dictionary of texts, numbers and flat lists, the same keys in every row of a data set:
 
-- `prompt`: messages `[{"role": "user", "content": ...}]`, or the bare text
+- `prompt`: messages `[{"role": "system", "content": ...}, {"role": "user", "content": ...}]`, or the bare text
 - `request`: row of the unshuffled request, which is also the group of the answers to it and to its shuffled copies;
   `data`: the name of the requests
 - `size`: how many candidates; `text_format`: how the prompt asks to be answered
+- `prompt_version`, `prompt_hash`: the name of its wording, and what tells two wordings of one name apart;
+  `prompt_dropped`, `prompt_shortened`: what a budget left out of it, entries of the history and ends of texts
 - `candidate_ids`: item numbers as texts, in incoming order; `input_order`: the place of each in the unshuffled order
 - `relevance`: the gain of each candidate, in incoming order
+- `answer_ids`: what the answer names the candidates by, in incoming order; only where that is not their numbers
 - `clicks`, `propensities`, `predictions`: only where the requests have them
 
 A reward reads nothing else, and it reads columns by name, so a trainer that passes a row's columns on cannot give it
@@ -23,13 +26,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from rerank_env.data.fields import as_lists, padded_field, paired
 from rerank_env.data.requests import Requests
-from rerank_env.prompts import build_prompts
+from rerank_env.prompts import PromptWriter, Wording
 from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
 from rerank_env.rewards.conditions import NearIdentity
 from rerank_env.rewards.copies import NEAR_SWAPS
@@ -42,6 +45,9 @@ Row = dict[str, Any]
 
 LOGGED = ("clicks", "propensities", "predictions")
 """The columns that only some requests have."""
+
+ANSWER_IDS = "answer_ids"
+"""The column that only prompts which ask for IDs have."""
 
 LOGS = ("clicks", "predictions")
 """What a reward may need of them."""
@@ -60,14 +66,18 @@ REMEDIES: Mapping[str, str] = {
 """What a user of an adapter can do where a reward needs what the peer does not tell."""
 
 
-def request_rows(requests: Requests, *, text_format: str = "list", conversational: bool = True) -> list[Row]:
+def request_rows(
+    requests: Requests, *, text_format: str = "list", conversational: bool = True, **wording: Unpack[Wording]
+) -> list[Row]:
     """One row a request, in order; see the module for the keys.
 
-    `conversational` prompts are a list of one user message, others the bare text. Raises `UnknownNameError` for an
-    unknown text format.
+    `conversational` prompts are messages, others the bare text, which is their contents with an empty line between
+    them and what the environment shows. `wording`: `prompt`, `semantic_ids` and `prompt_budget`, as in `RerankEnv`.
+    Raises as `rerank_env.prompts.PromptWriter` and its `write` do.
     """
     slates = requests.slates
-    prompts = build_prompts(requests, text_format=text_format)
+    writer = PromptWriter(text_format, **wording)
+    prompts, ids = writer.write(requests), writer.answer_ids(requests)
     order_BK = slates.canonical_BK
     log = {name: values for name in LOGGED if (values := getattr(slates, f"{name}_BK")) is not None}
     rows: list[Row] = []
@@ -75,14 +85,19 @@ def request_rows(requests: Requests, *, text_format: str = "list", conversationa
     for row, (prompt, size, number) in enumerate(zip(prompts, slates.sizes_B.tolist(), numbers, strict=True)):
         rows.append(
             {
-                "prompt": [{"role": "user", "content": prompt}] if conversational else prompt,
+                "prompt": prompt.chat if conversational else prompt.text,
                 "request": number,
                 "data": requests.name,
                 "size": size,
                 "text_format": text_format,
+                "prompt_version": writer.template.version,
+                "prompt_hash": writer.template.hash,
+                "prompt_dropped": prompt.dropped,
+                "prompt_shortened": prompt.shortened,
                 "candidate_ids": [str(item) for item in requests.candidates_BK[row, :size].tolist()],
                 "input_order": list(range(size)) if order_BK is None else order_BK[row, :size].tolist(),
                 "relevance": slates.relevance_BK[row, :size].tolist(),
+                **({} if ids is None else {ANSWER_IDS: list(ids[row])}),
                 **{name: values_BK[row, :size].tolist() for name, values_BK in log.items()},
             }
         )
@@ -132,6 +147,20 @@ def slates_of(columns: Mapping[str, Any], count: int, *, text_format: str, needs
 def slate_of(row: Mapping[str, Any], *, text_format: str, needs: Iterable[str] = ()) -> Slates:
     """`slates_of` for one answer, to the request of `row`."""
     return slates_of({name: [value] for name, value in row.items()}, 1, text_format=text_format, needs=needs)
+
+
+def ids_of(columns: Mapping[str, Any], count: int) -> list[list[str]] | None:
+    """What each of `count` answers names the candidates by, in incoming order; None where answers name their numbers.
+
+    Raises `DataError` where an entry is no list of texts.
+    """
+    if columns.get(ANSWER_IDS) is None:
+        return None
+    entries = _entries(columns, ANSWER_IDS, count)
+    for answer, entry in enumerate(entries):
+        if isinstance(entry, str) or not isinstance(entry, Iterable):
+            raise DataError(f"{ANSWER_IDS} of answer {answer} is {entry!r:.80}; give one text a candidate")
+    return [list(entry) for entry in entries]
 
 
 def groups_of(columns: Mapping[str, Any], count: int) -> IntArray:

@@ -14,10 +14,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from rerank_env.data import Requests
 from rerank_env.episodes import EpisodeError
+from rerank_env.prompts import Wording
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.context import check_met
 from rerank_env.rewards.errors import InputError
@@ -27,10 +28,12 @@ from rerank_env.rewards.scoring import Scorer
 from rerank_env.rewards.slates import Slates
 from rerank_env.task import KIND, SPLIT, requests_of
 from rerank_env.training.adapters.records import (
+    ANSWER_IDS,
     LOGS,
     REMEDIES,
     check_columns,
     groups_of,
+    ids_of,
     legal_name,
     signals,
     slate_of,
@@ -114,6 +117,7 @@ class TrlReward:
         scored = self.scorer(
             completions,
             slates,
+            ids=ids_of(columns, count),
             step=None if trainer_state is None else trainer_state.global_step,
             groups_B=groups_of(columns, count) if "groups" in needs else None,
             tokens_B=None if completion_ids is None else [len(ids) for ids in completion_ids],
@@ -139,18 +143,20 @@ def dataset_and_reward(
     on_failure: OnFailure = "score",
     max_chars: int = MAX_CHARS,
     data_options: Mapping[str, Any] | None = None,
+    **wording: Unpack[Wording],
 ) -> tuple[Dataset, TrlReward]:
     """A data set and the reward that reads it, built together so that every column is where the reward looks for it.
 
     `data`: the name of a data set, with `split`, `kind` and the further `data_options` of `rerank_env.load`, or
-    requests without them. Raises what `rerank_env.task.requests_of` does, and `InputError` where the reward needs a
-    column that these requests do not have.
+    requests without them. `wording`: `prompt`, `semantic_ids` and `prompt_budget`, as in `RerankEnv`. Raises what
+    `rerank_env.task.requests_of` and `request_rows` do, and `InputError` where the reward needs a column that these
+    requests do not have.
     """
     from rerank_env.training.adapters.huggingface import to_dataset
 
     requests = requests_of(data, split, kind, options=data_options)
     worth = TrlReward(reward, text_format, on_failure=on_failure, max_chars=max_chars)
-    dataset = to_dataset(requests, text_format=text_format, conversational=conversational)
+    dataset = to_dataset(requests, text_format=text_format, conversational=conversational, **wording)
     check_columns(dataset.column_names, worth.scorer.needs)
     return dataset, worth
 
@@ -171,8 +177,13 @@ class RerankTool:
     def reset(self, **row: Any) -> str:
         """Take on a row of the data set; returns what is added to its prompt.
 
-        Raises `InputError` for a row that cannot be scored, before anything is generated.
+        Raises `InputError` for a row that cannot be scored, before anything is generated: one whose prompt asks for IDs
+        too, because the tool takes candidate numbers.
         """
+        if row.get(ANSWER_IDS) is not None:
+            raise InputError(
+                "the prompt asks for IDs but the tool takes candidate numbers; build the data with another"
+            )
         self._slate, self._answer = slate_of(row, text_format=_TOOL_FORMAT, needs=self._scorer.needs), ""
         return (
             "\n\nHand this answer in by calling the tool submit_ranking, once; what is written outside the call is not "

@@ -1,7 +1,8 @@
 """Requests as a taskset of verifiers (0.4, its `v1` interface); needs the `verifiers` extra.
 
 One task a request: its prompt is the request in words, its one reward `total`, and its metrics are the parts of the
-reward and whether the answer was a ranking (`valid`) and the incoming order (`identity`). The last reply of the model
+reward and whether the answer was a ranking (`valid`) and the incoming order (`identity`). The prompt's system message,
+where it has one, is the task's system prompt. The last reply of the model
 is read as it was written; reasoning that a provider returns beside it is not read. What cannot be scored is an error
 of the task and stays unscored; it is never a 0.
 
@@ -12,8 +13,8 @@ of the task and stays unscored; it is never a 0.
     task = next(iter(taskset))
     await task.score(trace)  # trace.rewards["total"].score, trace.metrics["valid"], ...
 
-For requests of your own, subclass `RerankTaskset`, override `requests`, and export the subclass through the `__all__`
-of a module of your own, whose name is then the id of the taskset.
+For requests or semantic IDs of your own, subclass `RerankTaskset`, override `requests` or `semantic_ids`, and export
+the subclass through the `__all__` of a module of your own, whose name is then the id of the taskset.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ except ModuleNotFoundError as error:
     ) from error
 
 from rerank_env.data import Requests
+from rerank_env.prompts import DEFAULT, IdTable, template_of
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
 from rerank_env.task import KIND, SPLIT, requests_of
-from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, request_rows, signals, slate_of
+from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, ids_of, request_rows, signals, slate_of
 
 __all__ = ["RerankTaskset"]
 
@@ -85,7 +87,17 @@ class RerankConfig(vf.TasksetConfig):
     split: str = SPLIT
     kind: str = KIND
     data_options: dict[str, int | None] = Field(default_factory=dict)
+    prompt: str = DEFAULT
+    """A name of `rerank_env.prompts.TEMPLATES`."""
+    prompt_budget: int | None = Field(default=None, ge=1)
+    """How many characters a prompt may have; see `rerank_env.prompts.budget` for what is left out of a longer one."""
     task: RerankTaskConfig = RerankTaskConfig()
+
+    @model_validator(mode="after")
+    def _check_prompt(self) -> Self:
+        """An unknown prompt is refused before anything runs."""
+        template_of(self.prompt)
+        return self
 
 
 class RerankTask(vf.Task[RerankData, vf.State, RerankTaskConfig]):
@@ -106,7 +118,8 @@ class RerankTask(vf.Task[RerankData, vf.State, RerankTaskConfig]):
         scorer = self.config.scorer
         slate = slate_of(self.data.row, text_format=scorer.text_format, needs=scorer.needs)
         tokens_B = None if trace.usage is None else [trace.num_output_tokens]
-        scored = scorer([_answer(trace)], slate, tokens_B=tokens_B)
+        ids = ids_of({name: [value] for name, value in self.data.row.items()}, 1)
+        scored = scorer([_answer(trace)], slate, ids=ids, tokens_B=tokens_B)
         for failure in scored.failures:
             raise RewardError(f"reward {failure.name!r} failed: {failure.message}", name=failure.name)
         return scored, slate
@@ -120,15 +133,28 @@ class RerankTaskset(vf.Taskset[RerankTask, RerankConfig]):
         config = self.config
         return requests_of(config.data, config.split, config.kind, options=config.data_options)
 
+    def semantic_ids(self) -> IdTable | None:
+        """The IDs of the items, for prompts that show or ask for them; override it to bring yours."""
+        return None
+
     def load(self) -> Iterator[RerankTask]:
-        """One task a request; raises what `requests` does, and `InputError` where the reward needs a log that the
-        requests do not have.
+        """One task a request; raises what `requests` and `request_rows` do, and `InputError` where the reward needs a
+        log that the requests do not have.
         """
-        settings = self.config.task
-        for row in request_rows(self.requests(), text_format=settings.text_format, conversational=False):
+        config, settings = self.config, self.config.task
+        rows = request_rows(
+            self.requests(),
+            text_format=settings.text_format,
+            prompt=config.prompt,
+            semantic_ids=self.semantic_ids(),
+            prompt_budget=config.prompt_budget,
+        )
+        for row in rows:
             check_columns(row, settings.scorer.needs)
-            prompt, name = row.pop("prompt"), f"{row['data']}, request {row['request']}"
-            yield RerankTask(RerankData(name=name, prompt=prompt, row=row), settings)
+            said = {message["role"]: message["content"] for message in row.pop("prompt")}
+            name = f"{row['data']}, request {row['request']}"
+            data = RerankData(name=name, prompt=said["user"], system_prompt=said.get("system"), row=row)
+            yield RerankTask(data, settings)
 
 
 def _answer(trace: vf.Trace) -> str:

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from rerank_env import durable
 from rerank_env.data.requests import Requests
+from rerank_env.prompts import Wording
 from rerank_env.rewards.context import HINTS, check_met
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.function import FunctionReward
@@ -26,7 +27,7 @@ from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scorer
-from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, request_rows, signals, slate_of
+from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, ids_of, request_rows, signals, slate_of
 
 FUNCTION = "compute_score"
 """The name that verl looks for in the file."""
@@ -100,7 +101,8 @@ class VerlReward:
         """
         row = {**(extra_info or {}), "relevance": ground_truth}
         slates = slate_of(row, text_format=self.text_format, needs=self.needs)
-        scored = self.scorer([solution_str], slates)
+        ids = ids_of({name: [value] for name, value in row.items()}, 1)
+        scored = self.scorer([solution_str], slates, ids=ids)
         metric_B = self.quality(scored.rankings_BK, slates, verdicts_B=scored.verdicts_B)
         return {
             "score": float(scored.total_B[0]),
@@ -129,11 +131,13 @@ def to_verl(
     metric: Reward | str = "ndcg@10",
     max_chars: int = MAX_CHARS,
     imports: Sequence[str] = (),
+    **wording: Unpack[Wording],
 ) -> VerlFiles:
     """Write `train.parquet`, `reward.py` and where given `validation.parquet` to `directory`, each whole or not at all.
 
     Rows hold `data_source` (the name of the requests), `prompt` (messages), `ability`, `reward_model` with
-    `ground_truth` (the relevance), and `extra_info` (the other columns of `records`, and `index`). The reward travels
+    `ground_truth` (the relevance), and `extra_info` (the other columns of `records`, and `index`). `wording`: `prompt`,
+    `semantic_ids` and `prompt_budget`, as in `RerankEnv`; IDs are of one catalogue, that of both. The reward travels
     as text, because verl's workers are other processes: for rewards of your own, `imports` names the modules that
     register them. `overrides` are for verl's command line; `algorithm.filter_groups.enable` is left to you.
 
@@ -142,8 +146,8 @@ def to_verl(
     """
     worth = VerlReward(_text(reward, imports), text_format, metric=_text(metric, imports), max_chars=max_chars)
     folder = Path(directory).absolute()
-    train = _save_rows(requests, worth, folder / "train.parquet")
-    held_out = None if validation is None else _save_rows(validation, worth, folder / "validation.parquet")
+    train = _save_rows(requests, worth, folder / "train.parquet", wording)
+    held_out = None if validation is None else _save_rows(validation, worth, folder / "validation.parquet", wording)
     module = folder / "reward.py"
     source = _MODULE.format(
         function=FUNCTION,
@@ -165,10 +169,10 @@ def to_verl(
     return VerlFiles(train, held_out, module, overrides)
 
 
-def _save_rows(requests: Requests, worth: VerlReward, path: Path) -> Path:
+def _save_rows(requests: Requests, worth: VerlReward, path: Path, wording: Wording) -> Path:
     from rerank_env.training.adapters import huggingface  # says which extra brings datasets, where it is missing
 
-    columns = huggingface.columns_of(requests)
+    columns = huggingface.columns_of(requests, **wording)
     check_columns(columns, worth.needs)
 
     from datasets import Dataset, Features, Value
@@ -191,7 +195,7 @@ def _save_rows(requests: Requests, worth: VerlReward, path: Path) -> Path:
             "reward_model": {"style": "rule", "ground_truth": row.pop("relevance")},
             "extra_info": {"index": index, **row},
         }
-        for index, row in enumerate(request_rows(requests, text_format=worth.text_format))
+        for index, row in enumerate(request_rows(requests, text_format=worth.text_format, **wording))
     ]
     return huggingface.save(Dataset.from_list(rows, features=types), path)
 

@@ -54,7 +54,9 @@ def read(folder: Path, *, seed: int = 0) -> Interactions:
     an item without an entry, or repeats one.
     """
     texts, labels = _items(folder / ITEMS)
-    users, items, times = [], [], []
+    users: list[int] = []
+    items: list[int] = []
+    times: list[int] = []
     for line, words in _numbers(folder / SEQUENCES):
         bought = words[1:]
         if not bought or len(set(bought)) < len(bought) or not all(1 <= item <= len(texts) for item in bought):

@@ -1,0 +1,1 @@
+"""Semantic IDs are made here."""

@@ -1,0 +1,63 @@
+"""The Amazon data sets: purchases from `$RERANK_DATA`, with candidates that `rerank data build` made.
+
+May import numpy, `rerank_env.data` and `rerank_env.rewards`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rerank_env.data import lists
+from rerank_env.data.features import catalog_of
+from rerank_env.data.fetch import cache_dir
+from rerank_env.data.first_stage import ItemStatistics
+from rerank_env.data.interactions import Interactions
+from rerank_env.data.next_item import SPLITTERS
+from rerank_env.data.readers import amazon_sequences
+from rerank_env.data.requests import Requests
+from rerank_env.data.split import SPLITS
+from rerank_env.rewards.errors import DataError
+
+NAMES = {f"amazon-{domain}": domain for domain in amazon_sequences.DOMAINS}
+"""The data sets and the domains of their files."""
+
+
+def read(name: str) -> Interactions:
+    """The purchases of a data set of `NAMES`; raises `DataError` where the files are missing or damaged."""
+    return amazon_sequences.read(amazon_sequences.folder_of(NAMES[name]))
+
+
+def lists_path(name: str, first_stage: str, seed: int) -> Path:
+    """Where the lists of a data set are, made by a first stage with a seed."""
+    return cache_dir() / "lists" / f"{name}-{first_stage}-seed-{seed}.npz"
+
+
+def build(
+    name: str, /, *, kind: str, first_stage: str = "sasrec", slate_size: int = 10, history: int = 50, seed: int = 0
+) -> dict[str, Requests]:
+    """Next-item requests of every split: the target among the first `slate_size` of the lists.
+
+    `seed` is that of the first stage. Raises `DataError` where the lists were not built, and what they raise.
+    """
+    del kind  # there is one
+    path = lists_path(name, first_stage, seed)
+    if not path.is_file():
+        raise DataError(
+            f"the candidates of {name} by {first_stage} with seed {seed} are not built; run `rerank data build {name} "
+            f"--first-stage {first_stage} --seed {seed}`"
+        )
+    log = read(name)
+    found, settings = lists.load(path, log)
+    targets = SPLITTERS[settings["split"]](log)
+    catalog = catalog_of(log, targets.seen_N, ItemStatistics.fit(log, targets.seen_N))
+    return {
+        split: found[split].requests(
+            log,
+            targets,
+            catalog,
+            slate_size=slate_size,
+            history=history,
+            name=f"{name}, {split}: next item among {slate_size} by {first_stage}",
+        )
+        for split in SPLITS
+    }

@@ -1,0 +1,86 @@
+"""One prompt: what it says, and the lines that it is put together from. May import the modules below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rerank_env.prompts.budget import Budget
+from rerank_env.prompts.items import SEPARATOR, shortened
+from rerank_env.prompts.template import Message, Template
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request in words: a chat, and how much of the request was left out of it.
+
+    `dropped` entries of the history are not there, `shortened` lines end in a mark; both 0 without a budget.
+    """
+
+    messages: tuple[Message, ...]
+    dropped: int = 0
+    shortened: int = 0
+
+    @property
+    def text(self) -> str:
+        """The plain form: the contents of the messages with an empty line between them."""
+        return "\n\n".join(content for _, content in self.messages)
+
+    @property
+    def chat(self) -> list[dict[str, str]]:
+        """The chat form, as trainers and chat templates take it: role and content of each message."""
+        return [message._asdict() for message in self.messages]
+
+    @property
+    def system(self) -> str:
+        """What the system's message says, "" where there is none."""
+        return next((content for role, content in self.messages if role == "system"), "")
+
+    @property
+    def user(self) -> str:
+        """What the user's message says."""
+        return self.messages[-1].content
+
+
+class Item(NamedTuple):
+    """An item as a line has it: the ID that comes first ("" for none), and what is known of it."""
+
+    id: str
+    text: str
+
+    def within(self, limit: int | None) -> str:
+        """The item with at most `limit` characters of its text."""
+        text = self.text if limit is None else shortened(self.text, limit)
+        return f"{self.id}{SEPARATOR}{text}" if self.id else text
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """What one prompt is made of, before anything is left out."""
+
+    template: Template
+    text_format: str
+    seen: Sequence[tuple[Item, float]]
+    offered: Sequence[Item]
+
+    def messages(self, dropped: int = 0, limit: int | None = None) -> tuple[Message, ...]:
+        """The prompt without the oldest `dropped` entries of the history, texts cut to `limit` characters."""
+        template = self.template
+        seen = [template.seen.format(item=i.within(limit), feedback=f"{v:g}") for i, v in self.seen[dropped:]]
+        offered = [template.offered.format(number=n, item=i.within(limit)) for n, i in enumerate(self.offered, start=1)]
+        return template.messages(seen, offered, self.text_format, dropped=dropped)
+
+    def items(self, dropped: int = 0) -> Iterator[Item]:
+        """The items of all lines."""
+        yield from self.offered
+        yield from (item for item, _ in self.seen[dropped:])
+
+    def prompt(self, budget: Budget | None) -> Prompt:
+        """The prompt, cut to the budget where there is one. Raises `InputError` where that cannot be done."""
+        if budget is None:
+            return Prompt(self.messages())
+        longest = max(len(item.text) for item in self.items())
+        dropped, limit = budget.cut(lambda *cuts: Prompt(self.messages(*cuts)).text, len(self.seen), longest)
+        cut = 0 if limit is None else sum(len(item.text) > limit for item in self.items(dropped))
+        return Prompt(self.messages(dropped, limit), dropped, cut)

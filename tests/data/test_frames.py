@@ -1,0 +1,358 @@
+"""Frames of pandas and polars as requests, in both forms: what is read, how it is ordered, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rerank_env.data import Catalog, Requests
+from rerank_env.data.readers.columns import ListColumns, RowColumns
+from rerank_env.data.readers.documents import NO_TEXT
+from rerank_env.data.readers.drafts import TOO_FEW
+from rerank_env.data.readers.frames import read_lists, read_rows
+from rerank_env.data.readers.named import NamedRequests
+from rerank_env.rewards.errors import DataError, InputError, SlateError
+
+Frame = Callable[[dict[str, list[Any]]], Any]
+
+
+@pytest.fixture(params=["pandas", "polars"], scope="module")
+def frame(request: pytest.FixtureRequest) -> Frame:
+    """What makes a frame of columns."""
+    library = pytest.importorskip(request.param, reason=f"needs {request.param}")
+    return lambda columns: library.DataFrame(columns)
+
+
+def says(text: str) -> Any:
+    return pytest.raises(DataError, match=text)
+
+
+def names_of(named: NamedRequests, items_BK: Any) -> list[list[Any]]:
+    return [[named.item_ids[item] for item in items if item >= 0] for items in items_BK.tolist()]
+
+
+LISTS: dict[str, list[Any]] = {
+    "candidates": [["b", "a", "c"], ["c", "z"]],
+    "relevance": [[0.0, 1.0, 0.0], [2.0, 0.0]],
+    "scores": [[3.0, 2.5, -1.0], [0.5, 0.25]],
+    "history": [["z"], []],
+    "feedback": [[4.0], []],
+    "user": ["ann", "bob"],
+    "request": ["r1", "r2"],
+    "clicks": [[0, 1, 0], [0, 0]],
+    "propensities": [[1.0, 0.5, 0.25], [1.0, 0.5]],
+    "predictions": [[0.5, 0.5, 0.5], [0.0, 1.0]],
+    "texts": [["Bee", "Ay", "Sea"], ["Sea", "Zed"]],
+    "history_texts": [["Zed"], []],
+    "day": [1, 2],
+}
+
+ROWS: dict[str, list[Any]] = {
+    "request": ["r1", "r2", "r1", "r2", "r1"],
+    "candidate": ["c", "c", "a", "z", "b"],
+    "relevance": [0, 2, 1, 0, 0],
+    "scores": [-1.0, 0.5, 2.5, 0.25, 3.0],
+    "history": [["z"], [], ["z"], [], ["z"]],
+    "feedback": [[4.0], [], [4.0], [], [4.0]],
+    "user": ["ann", "bob", "ann", "bob", "ann"],
+    "clicks": [False, False, True, False, False],
+    "propensities": [0.25, 1.0, 0.5, 0.5, 1.0],
+    "predictions": [0.5, 0.0, 0.5, 1.0, 0.5],
+    "text": ["Sea", "Sea", "Ay", "Zed", "Bee"],
+    "history_texts": [["Zed"], [], ["Zed"], [], ["Zed"]],
+    "day": [1, 2, 1, 2, 1],
+}
+
+
+@pytest.mark.parametrize("form", ["lists", "rows"])
+def test_both_forms_of_one_table_give_the_same_requests(form: str, frame: Frame) -> None:
+    named = read_lists(frame(LISTS)) if form == "lists" else read_rows(frame(ROWS))
+    requests = named.requests
+    assert named.request_ids == ("r1", "r2") and named.user_ids == ("ann", "bob")
+    assert names_of(named, requests.candidates_BK) == [["b", "a", "c"], ["c", "z"]]
+    assert names_of(named, requests.history_BH) == [["z"], []]
+    assert requests.relevance_BK.tolist() == [[0, 1, 0], [2, 0, 0]]
+    assert requests.scores_BK.tolist() == [[3, 2.5, -1], [0.5, 0.25, 0]]
+    assert requests.feedback_BH.tolist() == [[4], [0]]
+    assert requests.clicks_BK is not None and requests.clicks_BK.tolist() == [[0, 1, 0], [0, 0, 0]]
+    assert requests.propensities_BK is not None and requests.propensities_BK.tolist() == [[1, 0.5, 0.25], [1, 0.5, 0]]
+    assert requests.predictions_BK is not None and requests.predictions_BK.tolist() == [[0.5, 0.5, 0.5], [0, 1, 0]]
+    assert {name: requests.catalog.texts[i] for i, name in enumerate(named.item_ids)} == {
+        "a": "Ay", "b": "Bee", "c": "Sea", "z": "Zed"
+    }  # fmt: skip
+    assert requests.users_B.tolist() == [0, 1] and requests.origins.tolist() == [0, 1]
+    assert requests.notes[-1].startswith("read of the frame:") and requests.notes[-1].endswith("not read: day")
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Requests with distinct candidates, gains, and scores, histories and ids of one type."""
+    ids = draw(st.sampled_from([st.integers(-5, 2**40), st.text(min_size=1, max_size=4)]))
+    pool = draw(st.lists(ids, min_size=2, max_size=12, unique=True))
+    rows = []
+    for number in range(draw(st.integers(1, 5))):
+        candidates = draw(st.lists(st.sampled_from(pool), min_size=2, max_size=6, unique=True))
+        size = len(candidates)
+        rows.append(
+            {
+                "request": f"r{number}",
+                "candidates": candidates,
+                "relevance": draw(st.lists(st.integers(0, 3), min_size=size, max_size=size)),
+                "scores": sorted(draw(st.lists(st.floats(-9, 9, width=32), min_size=size, max_size=size)))[::-1],
+                "history": draw(st.lists(st.sampled_from(pool), max_size=4)),
+            }
+        )
+    return rows
+
+
+@given(table=tables(), seed=st.integers(0, 9), data=st.data())
+@settings(max_examples=60)
+def test_random_requests_come_back_from_both_forms_up_to_renumbering(
+    frame: Frame, table: list[dict[str, Any]], seed: int, data: st.DataObject
+) -> None:
+    lists = {field: [row[field] for row in table] for field in table[0]}
+    one_each = [
+        {"request": row["request"], "candidate": c, "relevance": g, "scores": s, "history": row["history"]}
+        for row in table
+        for c, g, s in zip(row["candidates"], row["relevance"], row["scores"], strict=True)
+    ]
+    places = [place for row in table for place in range(len(row["candidates"]))]
+    order = data.draw(st.permutations(range(len(one_each))))
+    rows: dict[str, list[Any]] = {field: [one_each[at][field] for at in order] for field in one_each[0]}
+    rows["position"] = [places[at] for at in order]
+    for named in (read_lists(frame(lists), seed=seed), read_rows(frame(rows), seed=seed)):
+        by_id = {request: row for row, request in enumerate(named.request_ids)}
+        back = named.requests.take([by_id[row["request"]] for row in table])
+        assert names_of(named, back.candidates_BK) == lists["candidates"]
+        assert names_of(named, back.history_BH) == lists["history"]
+        sizes = back.sizes_B.tolist()
+        assert [gains[:n] for gains, n in zip(back.relevance_BK.tolist(), sizes, strict=True)] == lists["relevance"]
+        assert [scores[:n] for scores, n in zip(back.scores_BK.tolist(), sizes, strict=True)] == lists["scores"]
+
+
+def test_rows_are_ordered_by_position_then_scores_then_the_table(frame: Frame) -> None:
+    rows = {"request": [7] * 4, "candidate": [1, 2, 3, 4], "relevance": [0, 0, 0, 1]}
+    named = read_rows(frame(rows))
+    assert names_of(named, named.requests.candidates_BK) == [[1, 2, 3, 4]]
+    assert named.requests.scores_BK.tolist() == [[0, -1, -2, -3]]
+    rows["bm25"] = [5, 9, 5, 9]
+    named = read_rows(frame(rows), RowColumns(scores="bm25"))
+    assert names_of(named, named.requests.candidates_BK) == [[2, 4, 1, 3]]
+    rows["position"] = [3, 1, 2, 0]
+    named = read_rows(frame(rows), RowColumns(scores="bm25"))
+    assert names_of(named, named.requests.candidates_BK) == [[4, 2, 3, 1]]
+    assert not any("contradict" in note for note in named.requests.notes)
+    named = read_rows(frame(rows | {"bm25": [9, 1, 2, 0]}), RowColumns(scores="bm25"))
+    assert any("1 requests have scores that contradict their positions" in note for note in named.requests.notes)
+
+
+def test_columns_of_other_names_are_named_and_a_missing_one_is_refused_with_those_there_are(frame: Frame) -> None:
+    columns = {"sku": [["a", "b"]], "grade": [[0, 1]], "scores": [["no", "numbers"]]}
+    with says("row 0 of the frame, column 'scores', entry 0 is 'no' of type str, not a finite number"):
+        read_lists(frame(columns), ListColumns(candidates="sku", relevance="grade"))
+    del columns["scores"]
+    named = read_lists(frame(columns), ListColumns(candidates="sku", relevance="grade"))
+    assert names_of(named, named.requests.candidates_BK) == [["a", "b"]]
+    assert named.requests.notes == ("read of the frame: candidates from sku, relevance from grade",)
+    with says("no column 'candidates', which is to hold the candidates, but 'sku', 'grade'"):
+        read_lists(frame(columns))
+    with says("no column 'bm25', which is to hold the scores"):
+        read_lists(frame(columns), ListColumns(candidates="sku", relevance="grade", scores="bm25"))
+
+
+def test_texts_come_by_id_and_what_has_none_says_so(frame: Frame) -> None:
+    columns = {"candidates": [[10, 20], [20, 30]], "relevance": [[0, 1], [1, 0]]}
+    named = read_lists(frame(columns), texts={10: "ten", 20: "twenty"})
+    assert dict(zip(named.item_ids, named.requests.catalog.texts, strict=True)) == {
+        10: "ten", 20: "twenty", 30: NO_TEXT
+    }  # fmt: skip
+    assert "1 of 3 items have no text" in named.requests.notes
+    named = read_lists(frame(columns))
+    assert set(named.requests.catalog.texts) == {"item 0", "item 1", "item 2"}
+    named = read_lists(frame(columns | {"texts": [["ten", "one"], ["two", "thirty"]]}))
+    assert named.requests.catalog.texts[named.item_ids.index(20)] == "one"
+    assert "1 items have several texts, of which the first is kept" in named.requests.notes
+
+
+def test_ids_of_a_catalogue_stay_what_they_are(frame: Frame) -> None:
+    catalog = Catalog.of(["a", "b", "c"])
+    columns = {"candidates": [[2, 0]], "relevance": [[0, 1]]}
+    named = read_lists(frame(columns), catalog=catalog)
+    assert named.requests.candidates_BK.tolist() == [[2, 0]] and named.requests.catalog is catalog
+    spelled = {"candidates": [["2", "0"]], "relevance": [[0, 1]]}
+    assert read_lists(frame(spelled), catalog=catalog).requests.candidates_BK.tolist() == [[2, 0]]
+    for wrong in ([3, 0], ["x", "0"], [-1, 0]):
+        with says(f"row 0 of the frame has the item {wrong[0]!r} but the catalogue has items 0..2"):
+            read_lists(frame({"candidates": [wrong], "relevance": [[0, 1]]}), catalog=catalog)
+    with pytest.raises(InputError, match="catalog came with texts"):
+        read_lists(frame(columns), catalog=catalog, texts={0: "a"})
+
+
+def test_requests_with_fewer_than_two_candidates_are_counted_and_left_out(frame: Frame) -> None:
+    lists = {"candidates": [["a"], ["a", "b"], []], "relevance": [[1], [0, 1], []], "user": [5, 6, 7]}
+    named = read_lists(frame(lists))
+    assert named.request_ids == (1,) and named.requests.users_B.tolist() == [6]
+    assert named.skipped.counts == {TOO_FEW: 2} and named.skipped.first == {TOO_FEW: "the frame row 0"}
+    rows = {"request": ["x", "y", "y"], "candidate": [1, 1, 2], "relevance": [1, 0, 1]}
+    named = read_rows(frame(rows))
+    assert named.request_ids == ("y",) and named.skipped.counts == {TOO_FEW: 1}
+    with says("the frame has no request with 2 candidates"):
+        read_rows(frame({field: values[:1] for field, values in rows.items()}))
+
+
+def test_requests_of_one_id_are_copies_of_one(frame: Frame) -> None:
+    lists = {"request": ["x", "y", "x"], "candidates": [[1, 2], [1, 3], [2, 1]], "relevance": [[0, 1], [1, 0], [1, 0]]}
+    assert read_lists(frame(lists)).requests.origins.tolist() == [0, 1, 0]
+    named = read_lists(frame(lists | {"request": [90, 12, 90], "input_order": [[0, 1], [0, 1], [1, 0]]}))
+    assert named.requests.origins.tolist() == [90, 12, 90]
+    assert named.requests.canonical_BK is not None and named.requests.canonical_BK.tolist() == [[0, 1], [0, 1], [1, 0]]
+    huge = read_lists(frame(lists | {"request": [2**63 + 5, 1, 2**63 + 5]}))  # hashes are often unsigned
+    assert huge.requests.origins.tolist() == [0, 1, 0] and huge.request_ids == (2**63 + 5, 1, 2**63 + 5)
+
+
+BAD_LISTS: list[tuple[str, Any, str]] = [
+    ("candidates", [["b", "a", None], ["c", "z"]], "row 0 .*column 'candidates', entry 2 is null, not .* ids are"),
+    ("candidates", [["b", "a", "c"], ["c", ""]], "row 1 .*column 'candidates', entry 1 is '' of type str"),
+    ("candidates", [["b", "a", "b"], ["c", "z"]], "row 0 of the frame, column 'candidates' has 'b' twice"),
+    ("candidates", [[1.0, 2.0, 3.0], [4.0, 5.0]], "row 0 .*column 'candidates', entry 0 is 1.0 of type float"),
+    ("candidates", [[True, False, True], [True, False]], "row 0 .*entry 0 is True of type bool"),
+    ("candidates", [None, ["c", "z"]], "row 0 of the frame, column 'candidates' is null, not a list"),
+    ("candidates", ["abc", "cz"], "row 0 of the frame, column 'candidates' is 'abc' of type str, not a list"),
+    ("candidates", [1, 2], "row 0 of the frame, column 'candidates' is 1 of type int, not a list"),
+    ("candidates", [["b", "a"], ["c", "z"]], "row 0 .*column 'relevance' has 3 entries for 2 candidates"),
+    ("relevance", [[0.0, 1.0, None], [2.0, 0.0]], "row 0 .*column 'relevance', entry 2 is null, not a gain of 0 or"),
+    ("relevance", [[0.0, 1.0, 0.0], [2.0, -1.0]], "row 1 .*column 'relevance', entry 1 is -1.0 of type float, not a"),
+    ("relevance", [[0.0, 1.0, float("inf")], [2.0, 0.0]], "row 0 .*column 'relevance', entry 2 is inf"),
+    ("relevance", [["0", "1", "0"], ["2", "0"]], "row 0 .*column 'relevance', entry 0 is '0' of type str"),
+    ("scores", [[3.0, 2.5, float("nan")], [0.5, 0.25]], "row 0 .*column 'scores', entry 2 is null, not a finite"),
+    ("scores", [[3.0, 2.5, 1e39], [0.5, 0.25]], r"row 0 .*column 'scores', entry 2 is 1e\+39"),
+    ("scores", [[3.0, 2.5, 1.0], [0.5]], "row 1 .*column 'scores' has 1 entries for 2 candidates"),
+    ("texts", [["Bee", "Ay"], ["Sea", "Zed"]], "row 0 .*column 'texts' has 2 entries for 3 candidates"),
+    ("input_order", [[0, 2, 2], [0, 1]], r"row 0 .*column 'input_order' is \[0, 2, 2\]; name each place from 0 once"),
+    ("input_order", [[0.0, 1.5, 2.0], [0.0, 1.0]], "row 0 .*column 'input_order', entry 1 is 1.5"),
+    ("clicks", [[0, 2, 0], [0, 0]], "row 0 .*column 'clicks', entry 1 is 2 of type int, not 0 or 1"),
+    ("propensities", [[1.0, 0.0, 1.0], [1.0, 1.0]], "row 0 .*column 'propensities', entry 1 is 0.0 .*above 0"),
+    ("predictions", [[1.0, 0.0, 1.5], [1.0, 1.0]], "row 0 .*column 'predictions', entry 2 is 1.5 .*probability"),
+    ("history", [["z", None], []], "row 0 .*column 'history', entry 1 is null"),
+    ("history", [["z", "y"], []], "row 0 .*column 'feedback' has 1 entries for 2 entries of the history"),
+    ("history_texts", [[], []], "row 0 .*column 'history_texts' has 0 entries for 1 entries of the history"),
+    ("texts", [["Bee", "Ay", None], ["Sea", "Zed"]], "row 0 .*column 'texts', entry 2 is null, not a text"),
+    ("user", ["ann", None], "row 1 of the frame, column 'user' is null"),
+    ("request", [None, "r2"], "row 0 of the frame, column 'request' is null"),
+]
+
+
+@pytest.mark.parametrize(("column", "cells", "message"), BAD_LISTS)
+def test_a_cell_that_does_not_fit_is_refused_with_row_and_column(
+    column: str, cells: Any, message: str, frame: Frame
+) -> None:
+    with says(message) as caught:
+        read_lists(frame(LISTS | {column: cells}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("request", ["r1", "r2", None, "r2", "r1"], "row 2 of the frame, column 'request' is null"),
+        ("candidate", ["c", "c", "a", None, "b"], "row 3 of the frame, column 'candidate' is null"),
+        ("candidate", ["c", "c", "a", "z", "c"], "row 4 .*column 'candidate' has the candidate 'c', as row 0 of the"),
+        ("relevance", [0, 2, None, 0, 0], "row 2 of the frame, column 'relevance' is null, not a gain"),
+        ("relevance", [0, 2, 1, 0, -1], "row 4 of the frame, column 'relevance' is -1"),
+        ("scores", [-1.0, 0.5, 2.5, float("nan"), 3.0], "row 3 of the frame, column 'scores' is null"),
+        ("text", ["Sea", "Sea", None, "Zed", "Bee"], "row 2 of the frame, column 'text' is null, not a text"),
+        ("user", ["ann", "bob", "eve", "bob", "ann"], "row 2 .*column 'user' differs from row 0, .* request 'r1'"),
+        ("user", ["ann", None, "ann", None, "ann"], "row 1 of the frame, column 'user' is null"),
+        ("history", [["z"], [], ["y"], [], ["z"]], "row 2 of the frame, column 'history' differs from row 0"),
+        ("history", [["z"], [], ["z", "z"], [], ["z"]], "row 2 of the frame, column 'history' differs from row 0"),
+        ("history", [["z"], [], None, [], ["z"]], "row 2 of the frame, column 'history' differs from row 0"),
+        (
+            "feedback",
+            [[4.0], [1.0], [4.0], [1.0], [4.0]],
+            "row 1 .*column 'feedback' has 1 entries for 0 entries of the history",
+        ),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_with_row_and_column(
+    column: str, cells: Any, message: str, frame: Frame
+) -> None:
+    with says(message) as caught:
+        read_rows(frame(ROWS | {column: cells}))
+    assert "\n" not in str(caught.value)
+    with says("row 1 of the frame, column 'position' is 1.5 of type float, not a whole number"):
+        read_rows(frame(ROWS | {"position": [1.0, 1.5, 3.0, 4.0, 5.0]}))
+
+
+def test_ids_of_two_types_and_clicks_without_propensities_are_refused(frame: Frame) -> None:
+    columns = {"candidates": [[1, 2], [3, 1]], "relevance": [[0, 1], [0, 1]], "history": [["a"], []]}
+    with says("row 0 of the frame has the item id 'a' of type str where earlier ones are of type int"):
+        read_lists(frame(columns))
+    without = {field: cells for field, cells in LISTS.items() if field != "propensities"}
+    with pytest.raises(SlateError, match="clicks and propensities come together"):
+        read_lists(frame(without))
+
+
+def test_what_is_no_frame_is_refused_with_what_to_give() -> None:
+    with says("list is no frame; give one of pandas or polars"):
+        read_lists([{"candidates": [1, 2]}])
+    polars = pytest.importorskip("polars", reason="needs polars")
+    with says("the frame is lazy.*collect"):
+        read_lists(polars.DataFrame(LISTS).lazy())
+
+
+def test_polars_reads_lists_of_every_type_and_nulls_of_its_own() -> None:
+    polars = pytest.importorskip("polars", reason="needs polars")
+    fixed = polars.DataFrame(
+        {"candidates": np.array([[3, 1], [2, 3]], np.uint16), "relevance": np.array([[0, 1], [1, 0]], np.float32)}
+    )
+    named = read_lists(fixed)
+    assert names_of(named, named.requests.candidates_BK) == [[3, 1], [2, 3]]
+    labelled = polars.DataFrame(ROWS).with_columns(polars.col("candidate", "user").cast(polars.Categorical))
+    assert read_rows(labelled).user_ids == ("ann", "bob")
+
+
+def test_pandas_reads_arrays_in_cells_and_knows_every_null() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    arrays = pandas.DataFrame(
+        {
+            "candidates": [np.array([3, 1], np.int32), np.array([2, 3], np.uint64)],
+            "relevance": [np.array([0, 1]), (True, False)],
+            "scores": [pandas.Series([0.5, 0.25]), [np.float32(1), np.int8(0)]],
+        },
+        index=[7, 7],
+    )
+    named = read_lists(arrays)
+    assert names_of(named, named.requests.candidates_BK) == [[3, 1], [2, 3]]
+    assert named.requests.scores_BK.tolist() == [[0.5, 0.25], [1, 0]]
+    rows = pandas.DataFrame(ROWS)
+    assert read_rows(rows.astype({"candidate": "category", "relevance": "Int64", "scores": "Float32"})).request_ids
+    for dtype, column in (("Int64", "relevance"), ("Float64", "scores"), ("string", "candidate"), (object, "user")):
+        holed = rows.astype({column: dtype})
+        holed.loc[3, column] = pandas.NA
+        with says(f"row 3 of the frame, column '{column}' is null|row 3 .*differs from row 1"):
+            read_rows(holed)
+    dated = rows.assign(user=pandas.to_datetime(["2024-01-01"] * 5))
+    with says("row 0 of the frame, column 'user' is Timestamp.* of type Timestamp, not a whole number or a text"):
+        read_rows(dated)
+    with says("the frame has a column named 'user', by no text or not alone"):
+        read_rows(pandas.concat([rows, rows[["user"]]], axis=1))
+    with says("the frame has a column named 0"):
+        read_rows(pandas.DataFrame([[1, 2]]))
+
+
+def test_reading_a_frame_imports_neither_library() -> None:
+    class Column(list):  # type: ignore[type-arg]
+        def to_list(self) -> list[Any]:
+            return list(self)
+
+    class Plain(dict):  # type: ignore[type-arg]
+        @property
+        def columns(self) -> list[str]:
+            return list(self)
+
+    plain = Plain({name: Column(cells) for name, cells in LISTS.items()})
+    named = read_lists(plain)
+    assert isinstance(named.requests, Requests) and named.request_ids == ("r1", "r2")
