@@ -20,7 +20,7 @@ from rerank_env.rewards.errors import InputError
 from rerank_env.semantic_ids import SemanticIds
 
 MOST_PLACES = 2**62
-"""Places under a prefix are numbered in int64, so no more are used."""
+"""Places under a prefix are numbered in int64."""
 
 
 def assigned(
@@ -73,8 +73,8 @@ def _codes(codes: npt.ArrayLike, sizes: Sequence[int]) -> IntArray:
     codes_IM = np.asarray(codes)
     if codes_IM.ndim != 2 or codes_IM.dtype.kind not in "iu" or not 1 <= codes_IM.shape[1] <= len(sizes):
         raise InputError(
-            f"learned codes have shape {codes_IM.shape} and dtype {codes_IM.dtype}; give whole numbers, one row an item and "
-            f"one to {len(sizes)} levels"
+            f"learned codes have shape {codes_IM.shape} and dtype {codes_IM.dtype}; give whole numbers, one row an "
+            f"item and one to {len(sizes)} levels"
         )
     if len(codes_IM) and ((codes_IM < 0) | (codes_IM >= np.array(sizes[: codes_IM.shape[1]]))).any():
         raise InputError(
@@ -96,7 +96,11 @@ def _completed(
     waiting = rng.permutation(count)  # who comes first under a full prefix is chance, not the item's number
     for level in range(learned, -1, -1):
         places = math.prod(sizes[level:])
-        spilled = []
+        if places > MOST_PLACES:
+            raise InputError(
+                f"codebooks of sizes {list(sizes[level:])} have too many codes to draw from; draw fewer levels"
+            )
+        spilled: list[int] = []
         used = _by_prefix(done, level)
         fresh = []
         for prefix, items in _by_prefix(codes_IL[waiting], level).items():
@@ -113,8 +117,8 @@ def _completed(
         if not len(waiting):
             return codes_IL, drawn_I
     raise InputError(
-        f"{len(taken_TL) + count} items need more IDs than codebooks of {list(sizes)} have, {math.prod(sizes)}; use more "
-        "levels or larger codebooks"
+        f"{len(taken_TL) + count} items need more IDs than the {math.prod(sizes)} of codebooks of {list(sizes)} codes; "
+        "use more levels or larger codebooks"
     )
 
 

@@ -61,7 +61,7 @@ class IdReport:
         levels = [f"{value:.4f}" for value in self.uniqueness]
         random = len(levels) - self.meaning_levels
         lines = [
-            f"{self.items} items, {len(levels)} levels, the last {random} drawn at random, {self.spilled} items spilled",
+            f"{self.items} items, {len(levels)} levels, the last {random} drawn at random, {self.spilled} spilled",
             f"distinct prefixes / items, by length: {' '.join(levels)}",
             f"codes used, by level: {' '.join(f'{value:.3f}' for value in self.used)}",
             f"perplexity, by level: {' '.join(f'{value:.1f}' for value in self.perplexity)}",

@@ -1,28 +1,26 @@
 """RQ-k-means: the plain rival of the RQ-VAE, which clusters the embeddings themselves.
 
-May import numpy, the layers below, and inside functions safetensors and scikit-learn. The first level's codes are the
+May import numpy, torch (to save), the layers below, and inside functions scikit-learn. The first level's codes are the
 nearest of the k-means centres, the next level's those of what is left over, and so on; an item is reconstructed as the
 sum of its centres. Nothing is learned and nothing balanced. Suffixes: `_I` items, `_D` dimensions, `_C` codes.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import torch
 
-from rerank_env import durable
+from rerank_env.agents import pretrained
 from rerank_env.agents.semantic_ids.clustering import centres, nearest
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import Float32Array, IntArray
 from rerank_env.rewards.errors import CheckpointError, InputError
 
-KIND, VERSION = "rq-kmeans", 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+KIND = "rq-kmeans"
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +72,8 @@ class RqKMeans:
         width = self.centres[0].shape[1]
         if rows_ID.ndim != 2 or rows_ID.shape[1] != width:
             raise InputError(
-                f"the rows have shape {rows_ID.shape} but the centres have {width} numbers; embed the items as those that "
-                "were clustered"
+                f"the rows have shape {rows_ID.shape} but the centres have {width} numbers; embed the items as those "
+                "that were clustered"
             )
         codes, left = [], rows_ID
         for centres_CD in self.centres:
@@ -85,30 +83,16 @@ class RqKMeans:
 
     def save_pretrained(self, directory: str | os.PathLike[str]) -> None:
         """Write `config.json` and `model.safetensors` into `directory`; `CheckpointError` where that fails."""
-        from safetensors.numpy import save
-
-        text = json.dumps({"kind": KIND, "version": VERSION, "sizes": self.sizes, "levels": len(self.centres)}) + "\n"
-        tensors = {f"centres.{level}": np.ascontiguousarray(found) for level, found in enumerate(self.centres)}
-        durable.replace(Path(directory) / WEIGHTS, save(tensors, metadata={"config": text}))
-        durable.replace(Path(directory) / CONFIG, text.encode())
+        tensors = {f"centres.{level}": torch.from_numpy(found) for level, found in enumerate(self.centres)}
+        pretrained.write(directory, KIND, {"sizes": self.sizes}, tensors)
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike[str]) -> RqKMeans:
         """What `save_pretrained` wrote; `CheckpointError` where a file is missing, torn or does not belong."""
-        from safetensors import SafetensorError, safe_open
-
-        folder = Path(directory)
-        try:
-            text = (folder / CONFIG).read_text(encoding="utf-8")
-            with safe_open(folder / WEIGHTS, framework="numpy") as file:
-                copy = (file.metadata() or {}).get("config")
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            told = json.loads(text)
-            if copy != text or (told["kind"], told["version"]) != (KIND, VERSION):
-                raise InputError(f"its files are not both those of one {KIND} of version {VERSION}")
-            found = tuple(tensors[f"centres.{level}"] for level in range(told["levels"]))
-            if not found or len({part.shape[1:] for part in found}) > 1 or len(found) > len(told["sizes"]):
-                raise InputError("its centres do not belong together")
-            return cls(found, tuple(told["sizes"]))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise CheckpointError(f"the RQ-k-means in {folder} cannot be read ({error}); save it again") from error
+        config, tensors = pretrained.read(directory, KIND)
+        found = [tensors.get(f"centres.{level}") for level in range(len(tensors))]
+        kept = [part.numpy() for part in found if part is not None and part.ndim == 2]
+        sizes = tuple(config.get("sizes", ()))
+        if not 1 <= len(kept) == len(found) <= len(sizes) or len({part.shape[1] for part in kept}) > 1:
+            raise CheckpointError(f"the centres in {directory} do not belong together; save them again")
+        return cls(tuple(kept), sizes)

@@ -112,7 +112,7 @@ def load(path: Path, log: Interactions) -> tuple[dict[str, CandidateLists], dict
     Raises `DataError` where the file is missing, torn or of another form, or was made from another log.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
             about = json.loads(arrays["about"].tobytes())
             splits = [name.removesuffix(".rows") for name in arrays.files if name.endswith(".rows")]
             lists = {
@@ -123,7 +123,7 @@ def load(path: Path, log: Interactions) -> tuple[dict[str, CandidateLists], dict
             }
     except FileNotFoundError as error:
         raise DataError(f"there are no candidate lists in {path}; make them with `rerank data build`") from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} holds no candidate lists ({error}); make it anew with `rerank data build`") from error
     if about.get("format") != FORMAT or about.get("log") != fingerprint(log):
         raise DataError(f"{path} was made from other data or another release; make it anew with `rerank data build`")

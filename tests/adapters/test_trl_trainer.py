@@ -18,6 +18,7 @@ from rerank_env.data import Requests, load
 from rerank_env.prompts import PromptWriter
 from rerank_env.rewards import FunctionReward, InputError, Verdict
 from rerank_env.rewards.scoring import Scorer
+from rerank_env.training.adapters.records import request_rows
 from rerank_env.training.adapters.trl import TrlReward, dataset_and_reward, environment_factory
 
 pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="needs the trl extra: pip install 'rerank-env[trl]'")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rerank_env.data import Catalog, Requests, load
@@ -70,6 +70,7 @@ def clicked(draw: st.DrawFn) -> Requests:
     )
 
 
+@settings(max_examples=40)
 @given(requests=clicked(), suffix=st.sampled_from(SUFFIXES))
 def test_requests_with_clicks_are_written_and_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory, requests: Requests, suffix: str
@@ -89,6 +90,7 @@ def test_requests_with_clicks_are_written_and_read_back_equal(
 ID = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=5)
 
 
+@settings(max_examples=40)
 @given(
     ids=st.lists(ID, min_size=5, max_size=5, unique=True),
     suffix=st.sampled_from(SUFFIXES),

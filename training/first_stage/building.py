@@ -78,7 +78,7 @@ def build(
     targets = SPLITTERS[settings.split](log)
     seen = settings.seen(log, targets.seen_N)
     whom = _retrievers(log, settings, on_progress)
-    found = {split: _lists(log, targets, targets.rows[split], whom(MAIN, seen[MAIN]), settings) for split in SPLITS[1:]}
+    held_out = held_out_lists(log, settings, on_progress=on_progress)
     folds_T = settings.folds_N(log)[targets.rows["train"]]
     train = [
         _lists(log, targets, targets.rows["train"][folds_T == fold], whom(name, seen[name]), settings)
@@ -92,7 +92,16 @@ def build(
             np.concatenate([lists.items_TK for lists in train])[order_T],
             np.concatenate([lists.scores_TK for lists in train])[order_T],
         )
-    } | found
+    } | held_out
+
+
+def held_out_lists(
+    log: Interactions, settings: FirstStageSettings, *, on_progress: OnProgress | None = None
+) -> dict[str, CandidateLists]:
+    """The lists of validation and test alone, for which one model is enough; otherwise as `build`."""
+    targets = SPLITTERS[settings.split](log)
+    retriever = _retrievers(log, settings, on_progress)(MAIN, targets.seen_N)
+    return {split: _lists(log, targets, targets.rows[split], retriever, settings) for split in SPLITS[1:]}
 
 
 def _retrievers(

@@ -127,7 +127,7 @@ def add_row(row: Mapping[str, Any], number: int, names: Mapping[str, str], draft
     numbers = {
         field: as_numbers(
             beside(field, history if field == "feedback" else candidates),
-            lambda entry, field=field: cell(field).at(entry),  # type: ignore[misc]
+            cell(field).at,
             field,
         )
         for field in (*BESIDE_CANDIDATES, "feedback")

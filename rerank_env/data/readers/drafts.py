@@ -78,7 +78,7 @@ class Drafts:
         """The record. Items are numbered at random with `seed`, or are those of `catalog` by number.
 
         Raises `DataError` where no request is left, where ids of one kind are numbers and texts, and where the
-        catalogue has no item of that number; `InputError` where texts come with a catalogue.
+        catalogue has no item of that number, and for a text that is none; `InputError` where texts come with a catalogue.
         """
         if not self.drafts:
             raise DataError(f"{self.table} has no request with {MIN_CANDIDATES} candidates; give at least one")
@@ -86,19 +86,9 @@ class Drafts:
             raise InputError("catalog came with texts; a catalogue holds them, so give one or the other")
         self._check_kinds()
         numbers, item_ids = self._numbered(catalog, seed)
-        said, unknown = [], 0
+        said: list[str] = []
         if catalog is None:
-            known = {**self.texts, **(texts or {})}
-            unknown = sum(name not in known for name in item_ids) if known else 0
-            catalog = Catalog.of(
-                [known.get(name, NO_TEXT) for name in item_ids]
-                if known
-                else [f"item {number}" for number in range(len(item_ids))]
-            )
-        if unknown:
-            said.append(f"{unknown:,} of {len(item_ids):,} items have no text")
-        if self.retold:
-            said.append(f"{len(self.retold):,} items have several texts, of which the first is kept")
+            catalog = self._catalog(item_ids, texts, said)
         columns: dict[str, Any] = {
             field: [draft.numbers[field] for draft in self.drafts]
             for field in self.drafts[0].numbers
@@ -120,6 +110,21 @@ class Drafts:
             item_ids,
             self.skipped,
         )
+
+    def _catalog(self, item_ids: Sequence[Name], texts: Mapping[Any, str] | None, said: list[str]) -> Catalog:
+        """The items with their texts; what has none says so, and how many have none is said."""
+        for name, text in (texts or {}).items():
+            if not isinstance(text, str):
+                raise DataError(f"the text of the item {name!r} is {text!r}; give a text for each id")
+        known = {**self.texts, **(texts or {})}
+        if self.retold:
+            said.append(f"{len(self.retold):,} items have several texts, of which the first is kept")
+        if not known:
+            return Catalog.of([f"item {number}" for number in range(len(item_ids))])
+        shown = [known.get(name, "").strip() or NO_TEXT for name in item_ids]
+        if unknown := shown.count(NO_TEXT):
+            said.append(f"{unknown:,} of {len(item_ids):,} items have no text")
+        return Catalog.of(shown)
 
     def _check_kinds(self) -> None:
         """All ids of requests are numbers or all are texts, and so are those of users and of items."""

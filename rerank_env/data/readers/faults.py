@@ -20,6 +20,7 @@ LONGEST_LINE = 1 << 26
 """A text line longer than these bytes is taken for a file that is no text."""
 
 _GZIP = b"\x1f\x8b"
+_MARK = b"\xef\xbb\xbf"
 
 _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; convert it with: iconv -f UTF-16 -t UTF-8",
@@ -153,18 +154,28 @@ def chunks(path: Path | str, *, size: int = CHUNK, at: Callable[[int], object] |
             for mark, what in _FOREIGN.items():
                 if head.startswith(mark):
                     raise DataError(f"{path} is {what}")
-            start = True
+            start: bytes | None = b""
             for chunk in _unpacked(file, size) if head.startswith(_GZIP) else iter(lambda: file.read(size), b""):
-                plain = chunk.removeprefix(b"\xef\xbb\xbf") if start else chunk
-                if start and plain[:2] in _FOREIGN:
-                    raise DataError(f"{path} is {_FOREIGN[plain[:2]]}")
-                start = False
+                plain = chunk
+                if start is not None:
+                    start += chunk
+                    if len(start) < len(_MARK):
+                        continue
+                    plain, start = _text_begun(start, path), None
                 if plain:
                     yield plain
                 if at is not None:
                     at(file.tell())
+            if start:
+                yield start
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}); check the path and its rights") from error
+
+
+def _text_begun(start: bytes, path: Path | str) -> bytes:
+    if start[:2] in _FOREIGN:
+        raise DataError(f"{path} is {_FOREIGN[start[:2]]}")
+    return start.removeprefix(_MARK)
 
 
 def _unpacked(file: BinaryIO, size: int) -> Iterator[bytes]:

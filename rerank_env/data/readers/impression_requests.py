@@ -56,7 +56,8 @@ def whole_requests(files: Iterable[tuple[Path, Iterable[Rows]]], *, skips: bool)
     Unless it `skips`, the first fault is a `DataError` naming file, line and value. A request may go on from one file
     to the next.
     """
-    held: list[Run] = []
+    held: list[Run] = []  # the last request, which may go on
+    ready: list[Run] = []  # what is before it, so that a log of one block is one run
     gap = False
     for file, (path, runs) in enumerate(files):
         for rows in runs:
@@ -89,7 +90,8 @@ def whole_requests(files: Iterable[tuple[Path, Iterable[Rows]]], *, skips: bool)
             elif last == 0 and not held:
                 held = [run]
             else:
-                yield Run.joined([*held, run.part(slice(0, last))])
+                yield from ready
+                ready = [Run.joined([*held, run.part(slice(0, last))])]
                 held = [run.part(slice(last, len(run)))]
             if sum(map(len, held)) > MOST_ROWS:
                 raise DataError(
@@ -97,7 +99,7 @@ def whole_requests(files: Iterable[tuple[Path, Iterable[Rows]]], *, skips: bool)
                     f"{MOST_ROWS:,} rows; name the column that tells requests apart by columns={{'request_id': ...}}"
                 )
     if held:
-        yield Run.joined(held)
+        yield Run.joined([*ready, *held])
 
 
 def _beside(run: Run, gaps: Sequence[int]) -> Run:
