@@ -8,7 +8,7 @@ import pytest
 
 HEAVY = (
     *("torch", "trl", "transformers", "ray", "typer", "rich", "jinja2", "matplotlib", "hypothesis", "pandas"),
-    *("scipy.stats", "cloudpickle"),
+    *("scipy.stats", "cloudpickle", "pyarrow", "polars", "sklearn", "lightgbm", "bm25s"),
 )
 ROOT = Path(__file__).parent.parent
 
@@ -18,7 +18,12 @@ def run(code: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.env", "rerank_env.agents"]
+    "module",
+    [
+        *("rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.clicks", "rerank_env.env"),
+        *("rerank_env.prompts", "rerank_env.semantic_ids", "rerank_env.agents", "rerank_env.agents.retrieval"),
+        *("rerank_env.agents.evidence", "rerank_env.data.readers"),
+    ],
 )
 def test_importing_a_lower_layer_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
@@ -44,11 +49,17 @@ def test_a_package_imported_without_its_root_is_refused_with_the_right_name(name
 
 
 @pytest.mark.parametrize(
-    "package", ["rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.agents", "rerank_env.training"]
+    "package",
+    [
+        *("rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.clicks", "rerank_env.agents"),
+        *("rerank_env.agents.retrieval", "rerank_env.training"),
+    ],
 )
 def test_every_name_in_all_can_be_imported(package: str) -> None:
-    if package.endswith(("agents", "training")):
+    if package.endswith(("agents", "retrieval", "training")):
         pytest.importorskip("torch")
+    if package.endswith("retrieval"):
+        pytest.importorskip("bm25s")
     code = (
         f"import importlib; m = importlib.import_module({package!r}); names = m.__all__; "
         "assert len(set(names)) == len(names); [getattr(m, name) for name in names]"

@@ -42,7 +42,7 @@ class SasRecConfig:
     items: int
     history: int = 50
     width: int = 128
-    layers: int = 2
+    layers: int = 1
     heads: int = 2
     text: int = 256
     dropout: float = 0.5

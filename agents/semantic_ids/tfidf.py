@@ -1,7 +1,7 @@
 """Texts as vectors without a language model: TF-IDF and its truncated singular vectors (latent semantic analysis).
 
-May import numpy, torch (to save), the layers below, and inside functions scikit-learn. For where no model can be had; it
-knows words, not what they mean, and gives texts without a known word a row of zeros (Deerwester et al., JASIS 1990).
+May import numpy, torch (to save), the layers below, and inside functions scikit-learn. For where no model can be had:
+it knows words, not what they mean, and gives texts without a known word a row of zeros (Deerwester et al., JASIS 1990).
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def graded_slates(fitted: FittedLog, split: str, *, history: int, rng: np.random
 def next_item_lists(fitted: FittedLog, split: str, *, history: int, rng: np.random.Generator) -> Requests:
     """One request for every liked item (4 stars or more) of the split: find it among the most popular unseen items.
 
-    The first stage is popularity in the training interactions, without the request's own; `rng` orders equal counts.
+    The first stage is popularity in the training interactions, for a user of train without those of a tenth of the
+    users, the user's own among them; `rng` orders equal counts.
     Requests whose target is not in the first stage's top `slate_size` are left out, and `notes` gives the share that
     is listed (the first stage's recall, the ceiling of any re-ranker). Raises `InputError` for a history shorter than 1
     and where a user has not left enough items unrated for a list of `slate_size`.
@@ -128,8 +129,7 @@ def next_item_lists(fitted: FittedLog, split: str, *, history: int, rng: np.rand
     candidates_BK = np.empty((len(targets), size), dtype=np.int64)
     scores_BK = np.empty((len(targets), size), dtype=np.float32)
     for b, (row, first) in enumerate(zip(targets, firsts, strict=True)):
-        count_I = fitted.statistics.count_I.copy()
-        count_I[log.items_N[row]] -= fitted.statistics.own_count_N[row]
+        count_I = fitted.statistics.counts_for(row)
         count_I[log.items_N[first:row]] = -1.0
         top = np.argpartition(-(count_I + jitter_I), size - 1)[:size]
         candidates_BK[b] = top[np.argsort(-(count_I + jitter_I)[top])]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from rerank_env.data.catalog import Catalog
@@ -67,7 +66,6 @@ class _Guarded(_Plain):
 _PLAIN, _GUARDED = _Plain(), _Guarded()
 
 
-@lru_cache(maxsize=1 << 16)
 def cleaned(text: str, *, guarded: bool) -> str:
     """The text as it may stand in a line, see the module; blanks that are left at an end or doubled are taken out."""
     if not guarded:

@@ -1,4 +1,7 @@
-"""One prompt: what it says, and the lines that it is put together from. May import the modules below."""
+"""One prompt: what it says, and the lines that it is put together from.
+
+May import `rerank_env.data`, `rerank_env.rewards` and the modules below.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rerank_env.data.catalog import Catalog
 from rerank_env.prompts.budget import Budget
-from rerank_env.prompts.items import SEPARATOR, shortened
+from rerank_env.prompts.items import LEVEL, SEPARATOR, ItemIds, cleaned, labels_of, shortened
 from rerank_env.prompts.template import Message, Template
 
 
@@ -53,6 +57,29 @@ class Item(NamedTuple):
         """The item with at most `limit` characters of its text."""
         text = self.text if limit is None else shortened(self.text, limit)
         return f"{self.id}{SEPARATOR}{text}" if self.id else text
+
+
+class CatalogItems(dict[int, Item]):
+    """The items of one catalogue as the lines of a template have them, each made when it is first asked for.
+
+    Raises `InputError` for an item without a usable ID, where there is a table of them.
+    """
+
+    def __init__(self, catalog: Catalog, template: Template, ids: ItemIds | None) -> None:
+        super().__init__()
+        self.catalog = catalog
+        self._template = template
+        self._ids = ids
+
+    def __missing__(self, item: int) -> Item:
+        template, guarded = self._template, self._template.guarded
+        known = {"text": cleaned(self.catalog.texts[item], guarded=guarded) or template.untitled}
+        if labels := labels_of(self.catalog):
+            path = (cleaned(" ".join(label.split()), guarded=guarded) for label in labels[item])
+            known["labels"] = LEVEL.join(filter(None, path))
+        shown = [known[part] for part in template.shows if known.get(part)]
+        self[item] = Item("" if self._ids is None else self._ids.of(item), SEPARATOR.join(shown))
+        return self[item]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from rerank_env.data.catalog import Catalog
 from rerank_env.data.requests import Requests
 from rerank_env.prompts.budget import Budget, budget_of
 from rerank_env.prompts.items import (
@@ -22,10 +23,9 @@ from rerank_env.prompts.items import (
     IdTable,
     ItemIds,
     alphabet,
-    cleaned,
     labels_of,
 )
-from rerank_env.prompts.lines import Item, Lines, Prompt
+from rerank_env.prompts.lines import CatalogItems, Lines, Prompt
 from rerank_env.prompts.template import Template
 from rerank_env.prompts.wordings import DEFAULT, template_of
 from rerank_env.rewards.arguments import one_of
@@ -106,14 +106,10 @@ class PromptWriter:
             requests.candidates_BK[rows_B].tolist(),
             strict=True,
         )
-        prompts = []
+        prompts, items = [], self._items(requests.catalog)
         for row, history, feedback, candidates in batch:
-            seen = [
-                (self._item(requests, item), value)
-                for item, value in zip(history, feedback, strict=True)
-                if item != PAD
-            ]
-            offered = [self._item(requests, item) for item in candidates if item != PAD]
+            seen = [(items[item], value) for item, value in zip(history, feedback, strict=True) if item != PAD]
+            offered = [items[item] for item in candidates if item != PAD]
             try:
                 prompts.append(Lines(self.template, self.text_format, seen, offered).prompt(self.budget))
             except InputError as cause:
@@ -153,23 +149,22 @@ class PromptWriter:
 
     def longest_chars(self, requests: Requests) -> int:
         """An upper bound, in characters, on the length of any prompt of `requests`, with a budget or without."""
-        template = self.template
-        count_I = range(len(requests.catalog))
+        template, items = self.template, self._items(requests.catalog)
         # The last entry serves item -1, the padding: it adds nothing.
-        chars_I = np.array([len(self._item(requests, item).within(None)) for item in count_I] + [0], dtype=np.int64)
+        chars = [len(items[item].within(None)) for item in range(len(requests.catalog))]
+        chars_I = np.array([*chars, 0], dtype=np.int64)
         seen_B = _row_chars(requests.history_BH, chars_I, len(template.seen) + _NUMBER_CHARS)
         offered_B = _row_chars(requests.candidates_BK, chars_I, len(template.offered) + _NUMBER_CHARS)
         words = max(len(template.words(text_format)) for text_format in FORMATS)
         return words + 5 * _NUMBER_CHARS + int((seen_B + offered_B).max(initial=0))
 
-    def _item(self, requests: Requests, item: int) -> Item:
-        template, catalog = self.template, requests.catalog
-        known = {"text": cleaned(catalog.texts[item], guarded=template.guarded) or template.untitled}
-        if labels := labels_of(catalog):
-            path = (cleaned(" ".join(label.split()), guarded=template.guarded) for label in labels[item])
-            known["labels"] = LEVEL.join(filter(None, path))
-        shown = [known[part] for part in template.shows if known.get(part)]
-        return Item(self.ids.of(item) if self.ids is not None else "", SEPARATOR.join(shown))
+    def _items(self, catalog: Catalog) -> CatalogItems:
+        """The items of a catalogue, remembered for the last one that was asked about."""
+        items: CatalogItems | None = self.__dict__.get("_last")
+        if items is None or items.catalog is not catalog:
+            items = CatalogItems(catalog, self.template, self.ids)
+            object.__setattr__(self, "_last", items)
+        return items
 
 
 def checked_rows(rows: Sequence[int] | None, count: int) -> IntArray:

@@ -33,9 +33,9 @@ MAX_LEVELS = len(string.ascii_lowercase)
 class SemanticIds:
     """The codes of every item of one catalogue.
 
-    `codes_IL` int64 [I, L], the code of each item at each level, 0 <= code < `sizes[level]`. `drawn_from_I` int64 [I] is
-    the first level of each item whose code was drawn at random and means nothing, L where none was. `catalogue` is the
-    `catalogue_hash` of the items' texts. `method` says in words how the codes were made.
+    `codes_IL` int64 [I, L], the code of each item at each level, 0 <= code < `sizes[level]`. `drawn_from_I` int64 [I]
+    is the first level of each item whose code was drawn at random and means nothing, L where none was. `catalogue` is
+    the `catalogue_hash` of the items' texts. `method` says in words how the codes were made.
 
     Raises `InputError`, naming item and level, where the fields disagree.
     """

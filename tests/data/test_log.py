@@ -54,7 +54,7 @@ def test_the_shares_of_a_user_with_forty_five_interactions_are_rounded_windows()
     assert windows.starts_W.tolist() == [5, 15, 25, 35] and windows.split_W.tolist() == [0, 0, 0, 2]
 
 
-def test_the_item_mean_is_shrunken_and_leaves_the_one_rating_out_that_is_asked_for() -> None:
+def test_the_item_mean_is_shrunken_and_leaves_out_the_user_who_is_asked() -> None:
     # Ratings: item 0 has 5 and 1, item 1 has 3; all trained on. Mean 3.
     log = Interactions.arranged(
         np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([5.0, 1, 3]), np.array([0.0, 0, 1]),
@@ -71,7 +71,7 @@ def test_the_item_mean_is_shrunken_and_leaves_the_one_rating_out_that_is_asked_f
     assert unseen.item_mean_of(log, np.array([row_of_five]))[0] == pytest.approx((1 - 2) / (1 + SHRINKAGE))
 
 
-def test_only_that_rating_is_left_out_and_the_rest_of_its_users_stay_in() -> None:
+def test_what_other_users_said_of_an_item_stays_in() -> None:
     # One user rates items 0 and 1, another item 1; all trained on, mean 3. Item 1 has 1 and 5, deviations -2 and 2.
     log = Interactions.arranged(
         np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([3.0, 1, 5]), np.array([0.0, 1, 0]),
@@ -158,6 +158,25 @@ def test_the_training_statistics_do_not_change_when_held_out_ratings_do() -> Non
     after = build(flipped, name="log", slate_size=5)["train"]
     assert (before.catalog.features_IF == after.catalog.features_IF).all()
     assert (before.candidates_BK == after.candidates_BK).all() and (before.scores_BK == after.scores_BK).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_no_score_of_a_training_request_tells_anything_of_what_its_user_said(seed: int) -> None:
+    log = random_log(seed, users=15)
+    windows = user_windows(log, size=5)
+    user = int(np.random.default_rng(seed).choice(log.users_N[windows.starts_W]))
+    said_otherwise = np.where(log.users_N == user, 6 - log.ratings_N, log.ratings_N)
+    other = Interactions(
+        log.users_N, log.items_N, said_otherwise, log.times_N, log.texts, log.content_IC, log.content_names
+    )
+    seen_N = windows.seen_in_training(log)
+    rows = np.flatnonzero(seen_N & (log.users_N == user))
+    before, after = ItemStatistics.fit(log, seen_N), ItemStatistics.fit(other, seen_N)
+    shift = after.mean - before.mean  # of all ratings, and the same for all items but for the shrinkage
+    counts = before.count_I[log.items_N[rows]] - before.count_JI[before.fold_N[rows], log.items_N[rows]]
+    moved = before.item_mean_of(log, rows) - shift * counts / (counts + SHRINKAGE)
+    assert after.item_mean_of(other, rows) == pytest.approx(moved, abs=1e-12)
 
 
 def test_an_item_rated_twice_by_one_user_is_refused() -> None:

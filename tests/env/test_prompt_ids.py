@@ -18,6 +18,7 @@ from rerank_env.rewards.errors import InputError, UnknownNameError
 from rerank_env.rewards.formats import FORMATS, answer_text
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.scoring import Scorer
+from rerank_env.semantic_ids import SemanticIds
 from rerank_env.vector_env import RerankVectorEnv
 
 IDS = [f"<a_{item // 4}><b_{item % 4}>" for item in range(8)]
@@ -130,6 +131,15 @@ def test_a_table_is_asked_once_for_an_item_and_not_copied_with_the_environment(r
     writer.write(requests)
     assert sorted(asked) == list(range(8))
     assert copy.deepcopy(writer).ids is writer.ids
+
+
+def test_the_record_of_semantic_ids_is_such_a_table(requests: Requests) -> None:
+    codes = SemanticIds.of([[item // 4, item % 4] for item in range(8)], (2, 4), texts=requests.catalog.texts)
+    env = RerankEnv(requests, action="text", text_format="json", prompt="3-id", semantic_ids=codes)
+    observation, _ = env.reset(seed=0, options={"request": 2})
+    first, second = codes.text(0), codes.text(1)
+    assert f"* {first} | Alien\n* {second} | Brazil\n" in observation["prompt"]
+    assert env.step(f'{{"ranking": ["{second}", "{first}"]}}')[4]["ranking"].tolist() == [1, 0, -1, -1, -1]
 
 
 def test_a_scorer_that_cites_reads_as_one_that_is_told(requests: Requests) -> None:

@@ -51,9 +51,9 @@ class SasRecSettings:
     of `SasRecConfig` that are not its defaults. The defaults were chosen on the validation split of Amazon Beauty.
     """
 
-    epochs: int = 12
+    epochs: int = 8
     sequences_per_step: int = 256
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     warmup_steps: int = 100
     weight_decay: float = 0.01
     shape: dict[str, Any] = field(default_factory=dict)

@@ -8,16 +8,15 @@ of categories and brands. May import the standard library, numpy and `rerank_env
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from rerank_env.data.interactions import Interactions
+from rerank_env.data.readers.faults import lines
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import DataError
 
@@ -49,14 +48,15 @@ def folder_of(domain: str) -> Path:
 def read(folder: Path, *, seed: int = 0) -> Interactions:
     """The purchases in `folder` as a log; items are renumbered at random with `seed`, because their numbers leak.
 
-    The time of a purchase is its place in the user's sequence, and every rating is 1. The text of an item is its title
-    or, without one, its keywords. Raises `DataError` naming file and line where a line is not of the form above, names
-    an item without an entry, or repeats one.
+    The time of a purchase is its place in the user's sequence, and every rating is 1. Users are numbered by line. The
+    text of an item is its title or, without one, its keywords. Raises `DataError` naming file and line where a line is
+    not of the form above, names an item without an entry, or repeats an item or a user, and where there is no line.
     """
     texts, labels = _items(folder / ITEMS)
     users: list[int] = []
     items: list[int] = []
     times: list[int] = []
+    first_line: dict[int, int] = {}
     for line, words in _numbers(folder / SEQUENCES):
         bought = words[1:]
         if not bought or len(set(bought)) < len(bought) or not all(1 <= item <= len(texts) for item in bought):
@@ -64,9 +64,16 @@ def read(folder: Path, *, seed: int = 0) -> Interactions:
                 f"{folder / SEQUENCES} line {line} is not a user and items from 1 to {len(texts)}, each once; fetch "
                 "the file again"
             )
+        if first_line.setdefault(words[0], line) != line:
+            raise DataError(
+                f"{folder / SEQUENCES} line {line} is of user {words[0]}, as line {first_line[words[0]]} is; put all "
+                "of a user on one line"
+            )
         users.extend([line - 1] * len(bought))
         items.extend(item - 1 for item in bought)
         times.extend(range(len(bought)))
+    if not users:
+        raise DataError(f"{folder / SEQUENCES} holds no line; fetch the file again")
     return Interactions.arranged(
         np.array(users, dtype=np.int64),
         np.array(items, dtype=np.int64),
@@ -83,36 +90,22 @@ def read(folder: Path, *, seed: int = 0) -> Interactions:
 def _items(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     texts: list[str] = []
     labels: list[tuple[str, ...]] = []
-    for line, text in _lines(path):
+    for line, text in lines(path):
         try:
             entry = json.loads(text)
             number, title, keywords, marks = (entry[key] for key in ("item_id", "title", "keywords", "attr_ids"))
-            well_formed = number == line and isinstance(title, str) and isinstance(keywords, str)
             labels.append(tuple(f"label {int(mark)}" for mark in marks))
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} line {line} is no item with {error}; fetch the file again") from error
-        if not well_formed:
+            raise DataError(f"{path} line {line} is not an item as JSON ({error}); fetch the file again") from error
+        if number != line or not isinstance(title, str) or not isinstance(keywords, str):
             raise DataError(f"{path} line {line} is not item {line} with a title and keywords; fetch the file again")
         texts.append(title.strip() or keywords.strip() or NO_TEXT)
     return texts, labels
 
 
 def _numbers(path: Path) -> Iterator[tuple[int, list[int]]]:
-    for line, text in _lines(path):
+    for line, text in lines(path):
         try:
             yield line, [int(word) for word in text.split()]
         except ValueError as error:
             raise DataError(f"{path} line {line} holds something else than numbers; fetch the file again") from error
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a gzipped text file from 1, without their ends."""
-    line = 0
-    try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            for line, text in enumerate(file, start=1):
-                if not text.endswith("\n"):
-                    raise DataError(f"{path} line {line} has no line end, so it may be torn; fetch the file again")
-                yield line, text
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read after line {line} ({error}); fetch the file again") from error

@@ -51,6 +51,7 @@ def read_delimited(
     """
     faults = Faults(path, skipped)
     held, line, ended, table = b"", 1, "", None
+    nothing = Rows(path, "line", {}, _places([]), (0,))
     source = chunks(path, size=block, at=at)
     while not ended:
         try:
@@ -64,6 +65,7 @@ def read_delimited(
                 continue
             if not held and ended == TORN:
                 faults.found(EMPTY, 1)
+                yield nothing
                 return
             header, _, held = held.partition(b"\n")
             table, line = _Table(path, _header(path, header), wanted, delimiter, faults), 2
@@ -76,8 +78,7 @@ def read_delimited(
             raise DataError(f"{path} line {line} is longer than {LONGEST_LINE:,} bytes; give a text table")
     if held or ended != TORN:
         faults.found(ended, line)
-        nothing = {column: pyarrow().array([], "string") for column in wanted.names if column in wanted.required}
-        yield Rows(path, "line", nothing, _places([]), (0,))
+        yield nothing
 
 
 def _header(path: Path, header: bytes) -> str:

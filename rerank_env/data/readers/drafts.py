@@ -16,6 +16,7 @@ from rerank_env.data.fields import padded_field
 from rerank_env.data.readers.cells import Cell
 from rerank_env.data.readers.documents import NO_TEXT
 from rerank_env.data.readers.faults import Skipped
+from rerank_env.data.readers.ids import user_numbers
 from rerank_env.data.readers.named import Name, NamedRequests, permuted
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import PAD
@@ -26,7 +27,7 @@ BESIDE_CANDIDATES = ("relevance", "scores", "clicks", "propensities", "predictio
 """The fields with a number for each candidate."""
 
 LARGEST = int(np.iinfo(np.int64).max)
-"""Users and requests are kept in 64 bits."""
+"""Requests are kept in 64 bits."""
 
 TOO_FEW = f"the request has fewer than {MIN_CANDIDATES} candidates, which cannot be re-ranked"
 
@@ -77,8 +78,10 @@ class Drafts:
     ) -> NamedRequests:
         """The record. Items are numbered at random with `seed`, or are those of `catalog` by number.
 
-        Raises `DataError` where no request is left, where ids of one kind are numbers and texts, and where the
-        catalogue has no item of that number, and for a text that is none; `InputError` where texts come with a catalogue.
+        Users that are texts are numbered as in `ids`, the same in every table.
+
+        Raises `DataError` where no request is left, where ids of one kind are numbers and texts, where the catalogue
+        has no item of that number, and for a text that is none; `InputError` where texts come with a catalogue.
         """
         if not self.drafts:
             raise DataError(f"{self.table} has no request with {MIN_CANDIDATES} candidates; give at least one")
@@ -98,7 +101,7 @@ class Drafts:
             [[numbers[name] for name in draft.candidates] for draft in self.drafts],
             columns.pop("relevance"),
             history=[[numbers[name] for name in draft.history] for draft in self.drafts],
-            users=_as_numbers([draft.user for draft in self.drafts]),
+            users=user_numbers(str(draft.user) for draft in self.drafts).tolist(),
             catalog=catalog,
             name=name,
             **columns,

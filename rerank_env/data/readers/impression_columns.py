@@ -28,7 +28,7 @@ REQUEST_REASONS = (
     "the request's rows name more than one user",
     "another row of the request has the same position",
     "another row of the request shows the same item",
-    "the request has one candidate, which cannot be re-ranked",
+    "the request has one candidate, which cannot be re-ranked; rows of one request have to stand together",
     "the request comes back after others; sort the rows by request_id",
     "beside a row that could not be read, which may belong to the same request",
     "in a request with a fault",

@@ -32,7 +32,7 @@ from rerank_env.data.readers.impression_requests import (
     good_rows,
     hashes_of,
     judged,
-    refuse,
+    refuse_faults,
     whole_requests,
     without_late,
 )
@@ -96,13 +96,13 @@ class ImpressionLog:
         kept = requests = 0
         for found in self._judged(skipped, "reading (1 of 2)"):
             late_B, taken_back = seen.late(found, hashes_of(found))
-            for row in () if self._skips else found.starts_B[late_B][:1].tolist():
-                refuse(found.run, row, LATE, self._places)
             for row, rows in taken_back:
                 kept, requests = kept - rows, requests - 1
                 path, unit = self._places[int(found.run.files_N[row])]
                 skipped.add(REASONS[LATE], path, int(found.run.places_N[row]), rows=rows, unit=unit)
             found = without_late(found, late_B)
+            if not self._skips:
+                refuse_faults(found, self._places)
             count_faults(found, skipped, self._places)
             good = good_rows(found)
             kept, requests = kept + len(good), requests + int(found.good_B.sum())
@@ -201,7 +201,7 @@ class ImpressionLog:
         total = sum(size for size, _ in self._stamps())
         with shown(f"{label} {self.path.name}", total, progress=self.progress) as told:
             for run in whole_requests(self._rows(skipped, told), skips=self._skips):
-                yield judged(run, self._places, least=least, skips=self._skips)
+                yield judged(run, least=least)
 
     def _rows(self, skipped: Skipped, told: Callable[[int], None]) -> Iterator[tuple[Path, Iterator[Rows]]]:
         wanted, before = Wanted.of(REQUIRED, OPTIONAL, self.columns), 0

@@ -113,11 +113,8 @@ def _beside(run: Run, gaps: Sequence[int]) -> Run:
     return replace(run, faults_N=faults_N)
 
 
-def judged(run: Run, paths: Sequence[tuple[Path, str]], *, least: int, skips: bool) -> Judged:
-    """The run with what is wrong with its requests; one of fewer rows than `least` is.
-
-    Unless it `skips`, the first such fault is a `DataError` naming file and line.
-    """
+def judged(run: Run, *, least: int) -> Judged:
+    """The run with what is wrong with its requests; one of fewer rows than `least` is."""
     begins_N = begins(run.texts["request_id"])
     starts_B = np.flatnonzero(begins_N)
     sizes_B = np.diff(np.append(starts_B, len(run)))
@@ -136,20 +133,20 @@ def judged(run: Run, paths: Sequence[tuple[Path, str]], *, least: int, skips: bo
         faults_N[bad_N & (faults_N == 0)] = code
     good_B: BoolArray = np.ones(len(sizes_B), dtype=np.bool_)
     if faults_N.any():
-        for row in () if skips else np.flatnonzero(faults_N)[:1].tolist():
-            refuse(run, row, int(faults_N[row]), paths)
         good_B = ~np.logical_or.reduceat(faults_N != 0, starts_B)
-        faults_N[np.repeat(~good_B, sizes_B) & (faults_N == 0)] = REST
     return Judged(replace(run, faults_N=faults_N), starts_B, sizes_B, good_B)
 
 
-def refuse(run: Run, row: int, code: int, paths: Sequence[tuple[Path, str]]) -> None:
-    """Raise `DataError` for the fault of a row that is wrong because of others."""
-    path, unit = paths[int(run.files_N[row])]
-    raise DataError(
-        f"{path} {unit} {run.places_N[row]}: request {run.texts['request_id'][row].as_py()!r:.60}: {REASONS[code]}; "
-        'correct the file, or pass on_fault="skip" to leave the request out'
-    )
+def refuse_faults(judged: Judged, paths: Sequence[tuple[Path, str]]) -> None:
+    """Raise `DataError` naming file and line for the first row at fault because of others; nothing where none is."""
+    run = judged.run
+    for row in np.flatnonzero(run.faults_N)[:1].tolist():
+        path, unit = paths[int(run.files_N[row])]
+        raise DataError(
+            f"{path} {unit} {run.places_N[row]}: request {run.texts['request_id'][row].as_py()!r:.60}: "
+            f"{REASONS[run.faults_N[row]]}; "
+            'correct the file, or pass on_fault="skip" to leave the request out'
+        )
 
 
 class Seen:
@@ -212,7 +209,7 @@ def without_late(judged: Judged, late_B: BoolArray) -> Judged:
     if not late_B.any():
         return judged
     faults_N = judged.run.faults_N.copy()
-    faults_N[np.repeat(late_B, judged.sizes_B) & (faults_N == 0)] = LATE
+    faults_N[np.repeat(late_B, judged.sizes_B) & np.isin(faults_N, (0, ALONE))] = LATE
     return replace(judged, run=replace(judged.run, faults_N=faults_N), good_B=judged.good_B & ~late_B)
 
 
@@ -233,14 +230,13 @@ def came_back(judged: Judged, late: Hashes) -> BoolArray:
 
 
 def count_faults(judged: Judged, skipped: Skipped, paths: Sequence[tuple[Path, str]]) -> None:
-    """Count every row with a fault in `skipped`, by reason."""
-    faults_N = judged.run.faults_N
-    if not faults_N.any():
+    """Count every row of the requests that cannot be used in `skipped`, by reason."""
+    if judged.good_B.all():
         return
+    faults_N = judged.run.faults_N.copy()
+    faults_N[np.repeat(~judged.good_B, judged.sizes_B) & (faults_N == 0)] = REST
     codes, first, counts = np.unique(faults_N, return_index=True, return_counts=True)
-    for code, row, count in sorted(
-        zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True), key=lambda c: c[1]
-    ):
+    for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
         if code:
             path, unit = paths[int(judged.run.files_N[row])]
             skipped.add(REASONS[code], path, int(judged.run.places_N[row]), rows=count, unit=unit)

@@ -48,5 +48,4 @@ def read_parquet(
     except (pa.ArrowException, OSError) as error:
         reason = DAMAGED if total else UNREADABLE
         faults.found(reason, done + 1, detail=" ".join(str(error).split()), rows=max(total - done, 1))
-        nothing = {column: pa.array([], pa.string()) for column in wanted.names if column in wanted.required}
-        yield Rows(path, "row", nothing, np.zeros(0, dtype=np.int64), (0,))
+        yield Rows(path, "row", {}, np.zeros(0, dtype=np.int64), (0,))

@@ -69,7 +69,7 @@ class Rows:
     """A run of rows of one file, in its order: Arrow arrays by column, and the line (or row) that each begins at.
 
     `gaps` are the places between rows where something could not be read: n stands before row n, and the number of
-    rows after the last.
+    rows after the last. A run of no rows that only has a gap has no columns.
     """
 
     path: Path
