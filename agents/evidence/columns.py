@@ -20,13 +20,10 @@ FIRST_STAGE = {
     "score_below_top": "the same minus the highest of the list, 0 or less",
     "score_z": "the same minus the mean of the list, in standard deviations of the list; 0 where all are equal",
     "score_place": "how many candidates of the list have a higher score",
-    "candidates": "how many candidates the list has",
-    "history_length": "ln(1 + how many entries the history has)",
 }
 POPULARITY = {
     "popularity": "ln(1 + n(candidate))",
     "popularity_place": "how many candidates of the list were taken by more users",
-    "popularity_last": "ln(1 + n(latest item))",
 }
 COUNTS = {
     "next_last": "ln(1 + users who took the candidate right after the latest item)",
@@ -73,26 +70,18 @@ def first_stage(grid: Grid) -> Columns:
     mean_B1 = (scores_BK * real_BK).sum(axis=1, keepdims=True) / sizes_B1
     spread_B1 = np.sqrt((np.square(scores_BK - mean_B1) * real_BK).sum(axis=1, keepdims=True) / sizes_B1)
     flat_B1 = spread_B1 <= 1e-9 * np.maximum(np.abs(mean_B1), 1.0)
-    shape = scores_BK.shape
     return {
         "score": scores_BK,
         "score_below_top": scores_BK - top_B1,
         "score_z": np.where(flat_B1, 0.0, (scores_BK - mean_B1) / np.where(flat_B1, 1.0, spread_B1)),
         "score_place": _higher(scores_BK, grid),
-        "candidates": np.broadcast_to(sizes_B1, shape).astype(np.float64),
-        "history_length": np.broadcast_to(np.log1p(grid.lengths_B)[:, None], shape),
     }
 
 
 def popularity(grid: Grid, takers: Takers) -> Columns:
-    """`POPULARITY`, each [B, K]; 0 for the latest item where the history is empty."""
-    counts_BK, counts_BA = _counts(grid, takers)
-    last_B = np.where(grid.real_BA[:, 0], counts_BA[:, 0], 0.0)
-    return {
-        "popularity": np.log1p(counts_BK),
-        "popularity_place": _higher(counts_BK, grid),
-        "popularity_last": np.broadcast_to(np.log1p(last_B)[:, None], counts_BK.shape),
-    }
+    """`POPULARITY`, each [B, K]."""
+    counts_BK, _ = _counts(grid, takers)
+    return {"popularity": np.log1p(counts_BK), "popularity_place": _higher(counts_BK, grid)}
 
 
 def co_purchases(grid: Grid, takers: Takers, pairs: PairCounts) -> Columns:

@@ -34,7 +34,6 @@ class Grid:
     items_BK: IntArray
     scores_BK: FloatArray
     recent_BA: IntArray
-    lengths_B: IntArray
     owners_B: IntArray
     place_BK: IntArray
     place_BA: IntArray
@@ -55,7 +54,7 @@ class Grid:
             for items in (items_BK, recent_BA)
         ]
         scores_BK = requests.scores_BK[rows].astype(np.float64)
-        return cls(items_BK, scores_BK, recent_BA, lengths_B, owners_B, places[0], places[1])
+        return cls(items_BK, scores_BK, recent_BA, owners_B, places[0], places[1])
 
     @cached_property
     def real_BK(self) -> BoolArray:

@@ -31,6 +31,9 @@ SEPARATOR = " | "
 LEVEL = " > "
 """What stands between one label and the next."""
 
+RULES = 1
+"""Goes up when texts are cleaned or shortened in another way, so that templates get another hash."""
+
 _LOOKALIKES = {"<": "\u2039", ">": "\u203a", "|": "\u00a6"}
 _UNREADABLE = "\ufffd"
 _JOINERS = "\u200c\u200d"

@@ -1,6 +1,6 @@
 """The wording of a prompt as a value: its blocks, their order, which message they stand in, and a hash of all of it.
 
-May import numpy and `rerank_env.rewards`. Nothing here knows requests: lines come in, a prompt comes out.
+May import numpy, `rerank_env.prompts.items` and `rerank_env.rewards`. Nothing here knows requests: lines come in, a prompt comes out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from rerank_env.prompts.items import LEVEL, MARK, RULES, SEPARATOR
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS, has_reasoning
@@ -93,8 +94,8 @@ class Template:
 
     @cached_property
     def hash(self) -> str:
-        """The first characters of the SHA-256 of all fields: equal hashes, equal wording."""
-        text = json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        """The first characters of the SHA-256 of all fields and of how items are written: equal hashes, equal prompts."""
+        text = json.dumps([asdict(self), SEPARATOR, LEVEL, MARK, RULES], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:HASH_CHARS]
 
     def primed(self, priming: str) -> Template:

@@ -146,5 +146,5 @@ def test_penalties_have_to_be_above_zero(penalties: tuple[float, ...]) -> None:
 
 def test_weights_that_do_not_fit_the_evidence_are_refused() -> None:
     evidence, _ = small_world()
-    with pytest.raises(InputError, match=r"weights have shape \(2,\) for 34 features"):
+    with pytest.raises(InputError, match=r"weights have shape \(2,\) for 31 features"):
         LinearPlackettLuce(evidence, np.zeros(2), 0.1)

@@ -72,7 +72,7 @@ class Survey:
     stamps: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImpressionLog:
     """A log of impressions, as `read_log` opens it. Nothing is read before it is asked for."""
 
