@@ -1,6 +1,7 @@
 """The wording of a prompt as a value: its blocks, their order, which message they stand in, and a hash of all of it.
 
-May import numpy, `rerank_env.prompts.items` and `rerank_env.rewards`. Nothing here knows requests: lines come in, a prompt comes out.
+May import numpy, `rerank_env.prompts.items` and `rerank_env.rewards`. Nothing here knows requests: lines come in, a
+prompt comes out.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Template:
 
     @cached_property
     def hash(self) -> str:
-        """The first characters of the SHA-256 of all fields and of how items are written: equal hashes, equal prompts."""
+        """The first characters of the SHA-256 of all fields and of how items are written: equal hash, equal prompt."""
         text = json.dumps([asdict(self), SEPARATOR, LEVEL, MARK, RULES], sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:HASH_CHARS]
 
