@@ -26,7 +26,7 @@ test: .venv/.dev-installed $(OLD)/.installed
 	$(OLD)/bin/python -m pytest tests/env
 
 test-adapters: .venv-trl/.installed .venv-verifiers/.installed .venv-openenv/.installed
-	.venv-trl/bin/python -m pytest tests/adapters
+	.venv-trl/bin/python -m pytest tests/adapters tests/data/test_hf_requests.py
 	.venv-verifiers/bin/python -m pytest tests/adapters
 	.venv-openenv/bin/python -m pytest tests/adapters
 

@@ -115,11 +115,12 @@ class RqVae(nn.Module):
         self.register_buffer("scale", torch.ones(()))
         widths = (width, *config.hidden, config.latent)
         with torch.random.fork_rng(devices=[]):  # torch's own first draws are overwritten below
-            self.encoder, self.decoder = _layers(widths), _layers(widths[::-1])
+            self.encoder, self.decoder = Mapping(widths), Mapping(widths[::-1])
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight, generator=generator)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         shape = (config.levels - config.random_levels, config.codes, config.latent)
         drawn = torch.empty(shape).uniform_(-1 / config.codes, 1 / config.codes, generator=generator)
         self.codebooks_MCZ = nn.Parameter(drawn, requires_grad=not config.ema)
@@ -204,9 +205,27 @@ def distances(points_BZ: Tensor, codebook_CZ: Tensor) -> Tensor:
     )
 
 
-def _layers(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers with ReLU between them."""
-    layers: list[nn.Module] = []
-    for narrow, wide in pairwise(widths):
-        layers += [nn.Linear(narrow, wide), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+class Mapping(nn.Module):
+    """A linear map plus a network of linear layers with ReLU between them, which adds what the map cannot."""
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.straight = nn.Linear(widths[0], widths[-1], bias=False)
+        layers: list[nn.Module] = []
+        for narrow, wide in pairwise(widths):
+            layers += [nn.Linear(narrow, wide), nn.ReLU()]
+        self.bent = nn.Sequential(*layers[:-1])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows of the first width as rows of the last."""
+        mapped: Tensor = self.straight(rows) + self.bent(rows)
+        return mapped
+
+    @torch.no_grad()
+    def begin(self, straight: Tensor) -> None:
+        """Make it exactly this linear map, until training bends it."""
+        self.straight.weight.copy_(straight)
+        last = self.bent[-1]
+        assert isinstance(last, nn.Linear)
+        last.weight.zero_()
+        last.bias.zero_()

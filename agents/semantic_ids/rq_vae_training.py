@@ -69,6 +69,7 @@ def fit(
     model.scale.copy_(torch.tensor(float((rows_ID - rows_ID.mean(axis=0)).std())))
     model.to(device).train()
     inputs_ID = model.standard(torch.from_numpy(rows_ID).to(device))
+    _begin(model, inputs_ID)
     positives = _Positives(pairs_P2, len(rows_ID), device) if config.contrastive else None
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -176,6 +177,17 @@ def _move_codes(model: RqVae, quantised: Quantised, errors_B: Tensor, idle_MC: T
             idle_MC[level, dead] = 0
             resets += len(dead)
     return resets
+
+
+@torch.no_grad()
+def _begin(model: RqVae, inputs_ID: Tensor) -> None:
+    """Let encoder and decoder begin as the principal directions of the inputs; without more of them, as nothing."""
+    covariance = (inputs_ID.T @ inputs_ID / len(inputs_ID)).double().cpu()
+    directions = torch.linalg.eigh(covariance).eigenvectors.flip(1)[:, : model.config.latent].T
+    straight = torch.zeros(model.config.latent, inputs_ID.shape[1])
+    straight[: len(directions)] = directions
+    model.encoder.begin(straight)
+    model.decoder.begin(straight.T)
 
 
 @torch.no_grad()
