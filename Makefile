@@ -46,6 +46,9 @@ bench: .venv/.dev-installed .venv-metrics/.installed .venv-trl/.installed
 	$(BIN)/python benchmarks/reward_audit.py
 	$(BIN)/python benchmarks/naive_vs_conditional.py
 	$(BIN)/python benchmarks/vector_env.py
+	$(BIN)/python benchmarks/log_reader.py
+	$(BIN)/python benchmarks/semantic_ids.py
+	$(BIN)/python benchmarks/first_stage.py
 	$(BIN)/python benchmarks/demo_movielens.py
 	$(BIN)/python benchmarks/tables.py
 

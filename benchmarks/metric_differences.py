@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from metric_peers import ir_measured, ranx_scored, trec_eval
-from sklearn import metrics as sklearn  # type: ignore[import-not-found]
+from sklearn import metrics as sklearn
 from torchmetrics.functional import retrieval as torchmetrics  # type: ignore[import-not-found]
 
 from rerank_env.rewards import Ndcg, SlateError, Slates, metrics

@@ -21,7 +21,7 @@ import ranx  # type: ignore[import-not-found]
 import torch
 from cwl.ruler.cwl_ruler import Ranking, RBPCWLMetric  # type: ignore[import-not-found]
 from scipy.stats import somersd
-from sklearn import metrics as sklearn  # type: ignore[import-not-found]
+from sklearn import metrics as sklearn
 from torchmetrics.functional.retrieval import retrieval_normalized_dcg  # type: ignore[import-not-found]
 
 from rerank_env.rewards import Slates

@@ -32,7 +32,7 @@ import ranx  # type: ignore[import-not-found]
 import torch
 from metric_peers import FloatArray, Task
 from record import finish, options_of, spread
-from sklearn.metrics import ndcg_score  # type: ignore[import-not-found]
+from sklearn.metrics import ndcg_score
 from torchmetrics.retrieval import RetrievalNormalizedDCG  # type: ignore[import-not-found]
 
 from rerank_env.rewards import Ndcg, Slates, metrics

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 PACKAGES = (
     *("rerank-env", "numpy", "scipy", "gymnasium", "torch", "safetensors"),
-    *("datasets", "transformers", "trl", "verl"),
+    *("datasets", "transformers", "trl", "verl", "pyarrow", "pandas", "lightgbm", "bm25s"),
     *("cwl-eval", "ir_measures", "numba", "pytrec-eval-terrier", "ranx", "scikit-learn", "torchmetrics"),
 )
 

@@ -58,7 +58,7 @@ def run(steps: int, completions: int) -> tuple[list[float], Timed]:
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         started = 0.0
         seconds: ClassVar[list[float]] = []
 

@@ -65,12 +65,15 @@ if "Rerank-v0" not in _registry:
         kwargs={
             "data": "synthetic",
             "split": "train",
-            "kind": "graded",
+            "kind": None,
             "reward": "gain",
             "action": "ranking",
             "ties": "random",
             "text_format": "list",
             "metrics": ["ndcg@10"],
             "data_options": None,
+            "prompt": "3-index",
+            "semantic_ids": None,
+            "prompt_budget": None,
         },
     )

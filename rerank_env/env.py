@@ -107,7 +107,7 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
     ## Arguments
     * `data`: name of a data set for `rerank_env.load`, or `Requests`, and then no `split`, `kind`, `data_options`
     * `split`: "train", "validation" or "test"
-    * `kind`: "graded" (several graded positives) or "next_item" (one positive)
+    * `kind`: "graded" (several graded positives) or "next_item" (one positive); None is what the data set has first
     * `reward`: a name or expression such as "gr2(alpha=0.2)", or a `Reward`
     * `action`: see above
     * `ties`: between equal scores, for "scores": "random" (from the seed), "incoming", "reverse" or "refuse" (invalid)
@@ -133,7 +133,7 @@ class RerankEnv(gym.Env[dict[str, Any], Any]):
         self,
         data: str | Requests = "synthetic",
         split: str = "train",
-        kind: str = "graded",
+        kind: str | None = None,
         *,
         reward: str | Reward = "gain",
         action: str = "ranking",

@@ -38,7 +38,7 @@ REMEDIES: Mapping[str, str] = {
 }
 """What a user of the environment can do where a reward needs what is not known."""
 
-SPLIT, KIND = "train", "graded"
+SPLIT = "train"
 """What is asked unless somebody says otherwise."""
 
 
@@ -63,7 +63,7 @@ class Task:
         *,
         data: str | Requests,
         split: str,
-        kind: str,
+        kind: str | None,
         reward: str | Reward,
         action: str,
         ties: str,
@@ -122,7 +122,7 @@ class Task:
 
 
 def requests_of(
-    data: str | Requests, split: str = SPLIT, kind: str = KIND, *, options: Mapping[str, Any] | None = None
+    data: str | Requests, split: str = SPLIT, kind: str | None = None, *, options: Mapping[str, Any] | None = None
 ) -> Requests:
     """The requests themselves, or those a name stands for, which `load` shares within a process.
 
@@ -132,7 +132,7 @@ def requests_of(
     if options is not None and not isinstance(options, Mapping):
         raise InputError(f"data_options is {options!r}; give a dictionary of further arguments for load")
     if isinstance(data, Requests):
-        given = {"split": split != SPLIT, "kind": kind != KIND, "data_options": bool(options)}
+        given = {"split": split != SPLIT, "kind": kind is not None, "data_options": bool(options)}
         for name in (name for name, is_given in given.items() if is_given):
             raise InputError(f"{name} came with Requests, which are used as they are; leave it out, or name the data")
         requests = data

@@ -53,7 +53,7 @@ class RerankVectorEnv(VectorEnv[Batch, Any, npt.NDArray[Any]]):
         self,
         data: str | Requests = "synthetic",
         split: str = "train",
-        kind: str = "graded",
+        kind: str | None = None,
         *,
         num_envs: int = 1,
         reward: str | Reward = "gain",

@@ -29,7 +29,7 @@ class DemoSettings:
     """What the demo trains on and with; the defaults are what `make demo` runs."""
 
     data: str = "movielens-100k"
-    kind: str = "graded"
+    kind: str | None = None
     reward: str = "gain"
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int | None = None

@@ -39,14 +39,14 @@ DEFAULT_REWARD = "gain"
 class RunSettings:
     """What to train: `method` dapo or supervised, on which data, with which reward and seed.
 
-    None means the method's default: for `reward`, which only dapo reads, `DEFAULT_REWARD`; for `steps` and
-    `learning_rate` what its configuration says. Every field can be given to `rerank train`. Raises `InputError` or
-    `UnknownNameError` naming the field.
+    None means the default: for `kind` what the data set has first, for `reward`, which only dapo reads,
+    `DEFAULT_REWARD`, for `steps` and `learning_rate` what the method's configuration says. Every field can be given to
+    `rerank train`. Raises `InputError` or `UnknownNameError` naming the field.
     """
 
     method: str = "dapo"
     data: str = "movielens-100k"
-    kind: str = "graded"
+    kind: str | None = None
     reward: str | None = None
     seed: int = 0
     steps: int | None = None
@@ -141,7 +141,7 @@ def arguments(settings: RunSettings) -> list[str]:
     """What to write behind `rerank train` to repeat `settings`.
 
     >>> " ".join(arguments(RunSettings(seed=2)))
-    'dapo --data movielens-100k --kind graded --seed 2'
+    'dapo --data movielens-100k --seed 2'
     """
     given = {field: value for field, value in asdict(settings).items() if value is not None}
     method = given.pop("method")

@@ -18,8 +18,8 @@ from rich.table import Table
 from rerank_env import durable
 from rerank_env.rewards.errors import InputError
 
-Data = Annotated[str, typer.Option(help="Data set: `movielens-100k` or `synthetic`.")]
-Kind = Annotated[str, typer.Option(help="`graded` (several relevant candidates) or `next_item` (one).")]
+Data = Annotated[str, typer.Option(help="Data set: `movielens-100k`, `synthetic`, `amazon-beauty`, ...")]
+Kind = Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: what the data set has first).")]
 
 
 @contextmanager

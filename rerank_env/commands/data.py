@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from rerank_env.commands.console import progress
+from rerank_env.commands.console import Kind, progress
 from rerank_env.rewards.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,8 +128,10 @@ def _log(name: str) -> Interactions:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="Data set: `movielens-100k` or `synthetic`.")] = "movielens-100k",
-    kind: Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: the data set's first).")] = None,
+    name: Annotated[
+        str, typer.Argument(help="Data set: `movielens-100k`, `synthetic`, `amazon-beauty`, ...")
+    ] = "movielens-100k",
+    kind: Kind = None,
 ) -> None:
     """Print sizes, label density, the incoming order's NDCG@10, head-room and traps of every split."""
     from rerank_env.data import SPLITS, load

@@ -107,7 +107,7 @@ def audit(
     reward: Annotated[str, typer.Argument(help="The reward: `gain`, `gr2`, `ndcg@10.over_incoming()`, ...")],
     data: Data = "movielens-100k",
     split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
-    kind: Kind = "graded",
+    kind: Kind = None,
     text_format: Annotated[
         str, typer.Option(help="How texts are written: `list`, `arrows`, `json`, `tagged-...`")
     ] = "list",
@@ -154,7 +154,7 @@ def _requests(data: str | None, *, split: str, kind: str | None, like: RunSettin
     return load(
         data or (like.data if like else "movielens-100k"),
         split=split,
-        kind=kind or (like.kind if like else "graded"),
+        kind=kind or (like.kind if like else None),
     )
 
 

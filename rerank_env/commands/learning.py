@@ -55,7 +55,7 @@ def train(
     method: Annotated[str, typer.Argument(help="`dapo` (reinforcement learning in Rerank-v0) or `supervised`.")],
     directory: Directory,
     data: Data = "movielens-100k",
-    kind: Kind = "graded",
+    kind: Kind = None,
     reward: Annotated[
         str | None, typer.Option(help="What dapo maximises: `gain` (default), `gr2`, `ndcg@10.over_incoming()`, ...")
     ] = None,

@@ -129,7 +129,7 @@ def next_item_lists(fitted: FittedLog, split: str, *, history: int, rng: np.rand
     candidates_BK = np.empty((len(targets), size), dtype=np.int64)
     scores_BK = np.empty((len(targets), size), dtype=np.float32)
     for b, (row, first) in enumerate(zip(targets, firsts, strict=True)):
-        count_I = fitted.statistics.counts_for(row)
+        count_I = fitted.statistics.counts_for(int(row))
         count_I[log.items_N[first:row]] = -1.0
         top = np.argpartition(-(count_I + jitter_I), size - 1)[:size]
         candidates_BK[b] = top[np.argsort(-(count_I + jitter_I)[top])]

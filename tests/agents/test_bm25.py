@@ -7,7 +7,8 @@ import pytest
 
 from rerank_env.rewards.errors import InputError
 
-bm25 = pytest.importorskip("rerank_env.agents.retrieval.bm25", reason="needs the first-stage extra", exc_type=ImportError)
+pytest.importorskip("bm25s", reason="needs the first-stage extra")
+from rerank_env.agents.retrieval import bm25  # noqa: E402
 
 TEXTS = ("red nail polish", "red lipstick", "shampoo", "")
 

@@ -46,7 +46,7 @@ from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.formats import FORMATS
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.rankings import Verdict, is_identity
-from rerank_env.task import KIND, SPLIT, requests_of
+from rerank_env.task import SPLIT, requests_of
 from rerank_env.training.adapters.openenv_rubrics import RewardRubric
 
 
@@ -96,7 +96,7 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
         self,
         data: str | Requests = "synthetic",
         split: str = SPLIT,
-        kind: str = KIND,
+        kind: str | None = None,
         *,
         reward: str | Reward = "gain",
         text_format: str = "list",
@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--data", default="synthetic", help=f"data set: {', '.join(sorted(DATASETS))}")
     parser.add_argument("--split", default="train", help=", ".join(SPLITS))
-    parser.add_argument("--kind", default="graded", help=", ".join(KINDS))
+    parser.add_argument("--kind", help=f"{' or '.join(KINDS)} (default: what the data set has first)")
     parser.add_argument("--reward", default="gain", help="name or expression of a reward")
     parser.add_argument("--text-format", default="list", help=", ".join(FORMATS))
     parser.add_argument("--prompt", default=DEFAULT, help=", ".join(TEMPLATES))

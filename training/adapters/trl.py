@@ -26,7 +26,7 @@ from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.reward import Reward
 from rerank_env.rewards.scoring import Scorer
 from rerank_env.rewards.slates import Slates
-from rerank_env.task import KIND, SPLIT, requests_of
+from rerank_env.task import SPLIT, requests_of
 from rerank_env.training.adapters.records import (
     ANSWER_IDS,
     LOGS,
@@ -137,7 +137,7 @@ def dataset_and_reward(
     reward: Reward | str = "gain",
     *,
     split: str = SPLIT,
-    kind: str = KIND,
+    kind: str | None = None,
     text_format: str = "list",
     conversational: bool = True,
     on_failure: OnFailure = "score",

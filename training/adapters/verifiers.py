@@ -38,7 +38,7 @@ from rerank_env.prompts import DEFAULT, IdTable, template_of
 from rerank_env.rewards.parsing import MAX_CHARS
 from rerank_env.rewards.scoring import Scored, Scorer
 from rerank_env.rewards.slates import Slates
-from rerank_env.task import KIND, SPLIT, requests_of
+from rerank_env.task import SPLIT, requests_of
 from rerank_env.training.adapters.records import LOGS, REMEDIES, check_columns, ids_of, request_rows, signals, slate_of
 
 __all__ = ["RerankTaskset"]
@@ -85,7 +85,7 @@ class RerankConfig(vf.TasksetConfig):
 
     data: str = "synthetic"
     split: str = SPLIT
-    kind: str = KIND
+    kind: str | None = None
     data_options: dict[str, int | None] = Field(default_factory=dict)
     prompt: str = DEFAULT
     """A name of `rerank_env.prompts.TEMPLATES`."""
