@@ -8,7 +8,7 @@ import pytest
 from rerank_env.rewards.errors import InputError
 
 pytest.importorskip("bm25s", reason="needs the first-stage extra")
-from rerank_env.agents.retrieval import bm25  # noqa: E402
+from rerank_env.agents.retrieval import bm25
 
 TEXTS = ("red nail polish", "red lipstick", "shampoo", "")
 
