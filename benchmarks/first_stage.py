@@ -140,8 +140,8 @@ def retrieval_rows(domain: Domain) -> tuple[list[Row], dict[str, CandidateLists]
     for name, numbers in PUBLISHED[domain.name].items():
         named = zip(("recall@5", "recall@10", "ndcg@5", "ndcg@10"), numbers, strict=True)
         rows.append({"name": f"{domain.name}: {name}, published", "metrics": {m: point(v) for m, v in named}})
-    simple = {stage: building.build(domain.log, settings_of(0, stage)) for stage in ("popularity", "bm25")}
-    ours = building.build(domain.log, settings_of(0))
+    simple = {stage: building.kept(domain.name, domain.log, settings_of(0, stage)) for stage in ("popularity", "bm25")}
+    ours = building.kept(domain.name, domain.log, settings_of(0))
     seeds = [ours["test"], *(building.held_out_lists(domain.log, settings_of(seed))["test"] for seed in SEEDS[1:])]
     for stage, found in simple.items():
         rows.append({"name": f"{domain.name}: {stage}", "metrics": over_users([values_of(found["test"], domain.log)])})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,17 +53,18 @@ def build(
     train, validation and test. A SASRec on Amazon Beauty takes about three minutes a model and core; one that was
     trained is kept, an interrupted one goes on when the command is run again.
     """
-    from rerank_env.data import SPLITS, listed, lists
+    from rerank_env.data import SPLITS, listed
     from rerank_env.training.first_stage import building
 
     settings = _settings(first_stage, seed, folds, epochs, text, split)
     log = _log(name)
+    models = len(building.parts(log, settings)) if first_stage == "sasrec" else 0
+    print(f"{models} models of {settings.sasrec.epochs} epochs to train, then lists for {len(log)} interactions")
     with progress() as bars:
-        tasks = {part: bars.add_task(part, total=settings.sasrec.epochs) for part in building.parts(log, settings)}
-        building.train_parts(name, log, settings, on_progress=partial(_show, bars, tasks))
-    made = building.build(log, settings)
-    path = listed.lists_path(name, first_stage, seed)
-    lists.save(path, made, log, settings.to_dict())
+        tasks: dict[str, TaskID] = {}
+        show = partial(_show, bars, tasks)
+        building.train_parts(name, log, settings, on_progress=show)
+        made = building.kept(name, log, settings, on_progress=show)
     places = {split: building.TargetPlaces.of(made[split], log) for split in SPLITS}
     table = Table("", *SPLITS, title=f"{name}, {first_stage}, seed {seed}: all targets")
     table.add_row("targets", *(str(found.targets) for found in places.values()))
@@ -74,7 +74,7 @@ def build(
         table.add_row(f"ndcg@{cut}", *(f"{found.ndcg[cut]:.4f}" for found in places.values()))
     table.add_row("on top, of those in the top 10", *(f"{found.on_top:.4f}" for found in places.values()))
     rich.print(table)
-    print(path)
+    print(listed.lists_path(name, first_stage, seed))
 
 
 @app.command()
@@ -101,8 +101,10 @@ def fit(
     print(building.models_dir() / chosen.key)
 
 
-def _show(bars: Progress, tasks: Mapping[str, TaskID], part: str, done: int, total: int) -> None:
-    bars.update(tasks[part], completed=done, total=total)
+def _show(bars: Progress, tasks: dict[str, TaskID], what: str, done: int, total: int) -> None:
+    if what not in tasks:
+        tasks[what] = bars.add_task(what, total=total)
+    bars.update(tasks[what], completed=done)
 
 
 def _settings(

@@ -45,12 +45,13 @@ class ItemStatistics:
         users, number_N = np.unique(log.users_N, return_inverse=True)
         folds = min(FOLDS, len(users))
         dealt_U = np.random.default_rng(len(users)).permutation(np.arange(len(users)) % folds)
-        fold_N = np.where(seen_N, dealt_U[number_N], _NOWHERE)
+        fold_N: IntArray = np.where(seen_N, dealt_U[number_N], _NOWHERE)
         mean = float(log.ratings_N[seen_N].mean())
         cell_S = fold_N[seen_N] * log.item_count + log.items_N[seen_N]
         shape, cells = (folds, log.item_count), folds * log.item_count
-        deviation_JI = np.bincount(cell_S, weights=log.ratings_N[seen_N] - mean, minlength=cells).reshape(shape)
-        count_JI = np.bincount(cell_S, minlength=cells).reshape(shape).astype(np.float64)
+        summed = np.bincount(cell_S, weights=log.ratings_N[seen_N] - mean, minlength=cells)
+        count_JI = np.bincount(cell_S, minlength=cells).astype(np.float64).reshape(shape)
+        deviation_JI = summed.astype(np.float64).reshape(shape)
         return cls(mean, deviation_JI.sum(axis=0), count_JI.sum(axis=0), fold_N, deviation_JI, count_JI)
 
     def item_mean_I(self) -> FloatArray:

@@ -184,23 +184,20 @@ def test_cross_fitted_lists_agree_with_those_of_test_where_lists_of_the_trained_
     # Walks with random steps of 1 to 6: a model that learns train by heart knows the steps that its users took.
     monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
     rng = np.random.default_rng(0)
-    steps = rng.integers(1, 7, size=(150, 6))
-    ring = np.arange(0, 40 * 150, 40)[:, None] % ITEMS + np.cumsum(
-        np.concatenate([rng.integers(ITEMS, size=(150, 1)), steps], 1), 1
-    )
+    steps = np.concatenate([rng.integers(ITEMS, size=(100, 1)), rng.integers(1, 7, size=(100, 6))], axis=1)
     log = Interactions.arranged(
-        np.repeat(np.arange(150), 7), (ring % ITEMS).ravel(), np.ones(1050), np.tile(np.arange(7.0), 150),
-        texts=tuple(f"word{i}" for i in range(ITEMS)), content_IC=np.zeros((ITEMS, 0), dtype=np.float32),
-        content_names=(), seed=0,
+        np.repeat(np.arange(100), 7), (np.cumsum(steps, axis=1) % ITEMS).ravel(), np.ones(700),
+        np.tile(np.arange(7.0), 100), texts=tuple(f"word{i}" for i in range(ITEMS)),
+        content_IC=np.zeros((ITEMS, 0), dtype=np.float32), content_names=(), seed=0,
     )  # fmt: skip
-    sasrec = quick(epochs=30, shape=SHAPE | {"text": 0, "dropout": 0.0})
+    sasrec = quick(epochs=60, shape=SHAPE | {"text": 0, "dropout": 0.0})
     settings = FirstStageSettings(folds=2, depth=10, sasrec=sasrec)
     made = build(log, settings)
     targets = leave_one_out(log)
     model = fit(
         building.parts(log, settings)["main"], building.models_dir() / building.parts(log, settings)["main"].key
     )
-    learned = building._lists(log, targets, targets.rows["train"], model, settings)
+    learned = building.lists_by(model, log, targets, targets.rows["train"], settings)
     on_top = {split: TargetPlaces.of(lists, log).on_top for split, lists in (made | {"learned": learned}).items()}
     assert on_top["learned"] > on_top["test"] + 0.2
     assert abs(on_top["train"] - on_top["test"]) < 0.1

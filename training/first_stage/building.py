@@ -8,6 +8,7 @@ targets on top for all three splits side by side: it must agree. May import torc
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,16 +17,19 @@ from pathlib import Path
 import numpy as np
 
 from rerank_env.agents.retrieval import PopularityRetriever, Retriever, top
-from rerank_env.data import SPLITS
+from rerank_env.data import SPLITS, listed, lists
 from rerank_env.data.fetch import cache_dir
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.lists import CandidateLists
 from rerank_env.data.next_item import SPLITTERS, Targets
 from rerank_env.rewards.arrays import BoolArray, Float32Array, IntArray
-from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.errors import DataError, InputError
 from rerank_env.training.first_stage.sasrec import Part, fit
 from rerank_env.training.first_stage.settings import MAIN, FirstStageSettings
 from rerank_env.training.processes import OnProgress, Run, run_all
+
+AT_A_TIME = 2048
+"""Targets whose histories are laid out at once."""
 
 CUTS = (1, 5, 10, 20, 50)
 """The places at which recall is printed."""
@@ -72,27 +76,46 @@ def build(
 ) -> dict[str, CandidateLists]:
     """The lists of every split, the same for the same arguments; trains what is not in the cache, one after the other.
 
-    `on_progress(part, epochs done, epochs)`. Raises `InputError` where the catalogue is too small for the lists, and
+    `on_progress(part, done, total)` counts the epochs of each part and the targets that have their lists, as "lists of
+    train" and so on. Raises `InputError` where the catalogue is too small for the lists, and
     what the split and the training raise.
     """
     targets = SPLITTERS[settings.split](log)
     seen = settings.seen(log, targets.seen_N)
     whom = _retrievers(log, settings, on_progress)
     held_out = held_out_lists(log, settings, on_progress=on_progress)
-    folds_T = settings.folds_N(log)[targets.rows["train"]]
-    train = [
-        _lists(log, targets, targets.rows["train"][folds_T == fold], whom(name, seen[name]), settings)
-        for fold, name in ((fold, f"fold-{fold}") for fold in range(settings.folds))
-    ]
-    rows_T = np.concatenate([lists.rows_T for lists in train])
+    folds_T = settings.folds_N(log)[targets.rows[SPLITS[0]]]
+    train = []
+    for fold in range(settings.folds):
+        name, rows_T = f"fold-{fold}", targets.rows[SPLITS[0]][folds_T == fold]
+        retriever = whom(name, seen[name])
+        train.append(lists_by(retriever, log, targets, rows_T, settings, on_progress=_of("train", name, on_progress)))
+    rows_T = np.concatenate([part.rows_T for part in train])
     order_T = np.argsort(rows_T)
     return {
         SPLITS[0]: CandidateLists(
             rows_T[order_T],
-            np.concatenate([lists.items_TK for lists in train])[order_T],
-            np.concatenate([lists.scores_TK for lists in train])[order_T],
+            np.concatenate([part.items_TK for part in train])[order_T],
+            np.concatenate([part.scores_TK for part in train])[order_T],
         )
     } | held_out
+
+
+def kept(
+    data: str, log: Interactions, settings: FirstStageSettings, *, on_progress: OnProgress | None = None
+) -> dict[str, CandidateLists]:
+    """What `build` makes for the data set `data`, from where `rerank_env.load` reads it; made and put there if need be.
+
+    Lists that other settings or another log made are made anew. Raises what `build` and `lists.save` raise.
+    """
+    path = listed.lists_path(data, settings.first_stage, settings.seed)
+    with contextlib.suppress(DataError):  # missing, torn, or of another log
+        found, made_by = lists.load(path, log)
+        if made_by == settings.to_dict():
+            return found
+    made = build(log, settings, on_progress=on_progress)
+    lists.save(path, made, log, settings.to_dict())
+    return made
 
 
 def held_out_lists(
@@ -101,7 +124,18 @@ def held_out_lists(
     """The lists of validation and test alone, for which one model is enough; otherwise as `build`."""
     targets = SPLITTERS[settings.split](log)
     retriever = _retrievers(log, settings, on_progress)(MAIN, targets.seen_N)
-    return {split: _lists(log, targets, targets.rows[split], retriever, settings) for split in SPLITS[1:]}
+    return {
+        split: lists_by(
+            retriever, log, targets, targets.rows[split], settings, on_progress=_of(split, MAIN, on_progress)
+        )
+        for split in SPLITS[1:]
+    }
+
+
+def _of(split: str, part: str, on_progress: OnProgress | None) -> Callable[[int, int], None] | None:
+    if on_progress is None:
+        return None
+    return lambda done, total: on_progress(f"lists of {split} by {part}", done, total)
 
 
 def _retrievers(
@@ -124,18 +158,31 @@ def _retrievers(
     return trained
 
 
-def _lists(
-    log: Interactions, targets: Targets, rows_T: IntArray, retriever: Retriever, settings: FirstStageSettings
+def lists_by(
+    retriever: Retriever,
+    log: Interactions,
+    targets: Targets,
+    rows_T: IntArray,
+    settings: FirstStageSettings,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> CandidateLists:
+    """What `retriever` proposes for the targets at `rows_T`, after all that their users did before, `depth` long.
+
+    `on_progress(done, total)` counts targets. Raises `InputError` where the catalogue is too small for the lists.
+    """
     rng = np.random.default_rng([settings.seed, len(rows_T)])
-    items: list[IntArray] = []
-    scores: list[Float32Array] = []
-    for chunk_T in np.array_split(rows_T, max(1, len(rows_T) // 8192)):
-        longest = int((chunk_T - targets.first_N[chunk_T]).max(initial=1))
+    items: list[IntArray] = [np.empty((0, settings.depth), dtype=np.int64)]
+    scores: list[Float32Array] = [np.empty((0, settings.depth), dtype=np.float32)]
+    for start in range(0, len(rows_T), AT_A_TIME):
+        chunk_T = rows_T[start : start + AT_A_TIME]
+        longest = int((chunk_T - targets.first_N[chunk_T]).max())
         history_TH, _ = log.histories(targets.first_N[chunk_T], chunk_T, longest)
         found_TK, score_TK = top(retriever, history_TH, settings.depth, rng=rng)
         items.append(found_TK)
         scores.append(score_TK)
+        if on_progress is not None:
+            on_progress(start + len(chunk_T), len(rows_T))
     return CandidateLists(rows_T, np.concatenate(items), np.concatenate(scores))
 
 
@@ -152,13 +199,13 @@ class TargetPlaces:
     on_top: float
 
     @classmethod
-    def of(cls, lists: CandidateLists, log: Interactions, *, slate_size: int = 10) -> TargetPlaces:
-        """Measure `lists`; raises `InputError` where there is no target."""
-        place_T = lists.target_places(log)
+    def of(cls, measured: CandidateLists, log: Interactions, *, slate_size: int = 10) -> TargetPlaces:
+        """Measure lists; raises `InputError` where there is no target."""
+        place_T = measured.target_places(log)
         if not len(place_T):
             raise InputError("the split has no targets; there is nothing to measure")
         gain_T = 1 / np.log2(place_T + 2.0)
-        cuts = [cut for cut in CUTS if cut <= lists.items_TK.shape[1]]
+        cuts = [cut for cut in CUTS if cut <= measured.items_TK.shape[1]]
         listed = int((place_T < slate_size).sum())
         return cls(
             targets=len(place_T),
