@@ -80,11 +80,21 @@ VARIANTS: Mapping[str, Variant] = {
     "without diversity loss": (replace(FULL, diversity=0.0), TEXT_AND_PURCHASES),
     "without dead-code reset": (replace(FULL, dead_after=0), TEXT_AND_PURCHASES),
     "without contrastive loss": (replace(FULL, contrastive=0.0), TEXT_AND_PURCHASES),
+    "without principal start": (replace(FULL, pca_start=False), TEXT_AND_PURCHASES),
     "without k-means start": (replace(FULL, kmeans_init=False), TEXT_AND_PURCHASES),
     "without purchases in the input": (FULL, 0.0),
     "without purchases at all": (replace(FULL, contrastive=0.0), 0.0),
     "none of them": (
-        replace(FULL, ema=0.0, random_levels=0, diversity=0.0, dead_after=0, contrastive=0.0, kmeans_init=False),
+        replace(
+            FULL,
+            ema=0.0,
+            random_levels=0,
+            diversity=0.0,
+            dead_after=0,
+            contrastive=0.0,
+            pca_start=False,
+            kmeans_init=False,
+        ),
         0.0,
     ),
 }

@@ -35,28 +35,29 @@ class RqVaeConfig:
 
     The ID: `levels` codes of `codes` each, the last `random_levels` of them drawn at random, not learned.
     The network: `latent` wide in the middle, `hidden` layers of the encoder, mirrored in the decoder.
-    Training: `epochs` passes over the catalogue in batches of `batch` items with AdamW at `learning_rate`, the first
-    `warmup_epochs` without quantisation. `commitment` weighs the pull of the encoder to its codes.
+    Training: `epochs` passes over the catalogue in batches of `batch` items with AdamW at `learning_rate`.
+    `commitment` weighs the pull of the encoder to its codes.
 
     Techniques, each off at the value in brackets: `ema`, how much a code keeps of itself each time it follows the mean
-    of what was assigned to it (0: learned by gradient); `kmeans_init` of the codebooks, level by level (False: small
-    random vectors); `diversity`, the weight of the balance loss (0); `dead_after` so many batches without use, a code
-    moves to the residual of the item that was reconstructed worst (0); `contrastive`, the weight of pulling items
-    together that were bought one after the other (0), at `temperature`.
+    of what was assigned to it (0: learned by gradient); `pca_start` of encoder and decoder, at the principal directions
+    of the inputs (False: random weights); `kmeans_init` of the codebooks, level by level (False: small random vectors);
+    `diversity`, the weight of the balance loss (0); `dead_after` so many batches without use, a code moves to the
+    residual of the item that was reconstructed worst (0); `contrastive`, the weight of pulling items together that were
+    bought one after the other (0), at `temperature`.
     """
 
     levels: int = 4
     codes: int = 256
     random_levels: int = 1
-    latent: int = 32
-    hidden: tuple[int, ...] = (512, 256)
-    epochs: int = 40
-    warmup_epochs: int = 5
+    latent: int = 64
+    hidden: tuple[int, ...] = (256,)
+    epochs: int = 30
     batch: int = 512
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
     commitment: float = 0.25
     ema: float = 0.99
+    pca_start: bool = True
     kmeans_init: bool = True
     diversity: float = 0.0
     dead_after: int = 0
@@ -67,7 +68,7 @@ class RqVaeConfig:
         """Check every field, since a configuration may come from a file."""
         for name in ("levels", "codes", "latent", "epochs", "batch"):
             object.__setattr__(self, name, whole(name, getattr(self, name), least=1))
-        for name in ("random_levels", "warmup_epochs", "dead_after"):
+        for name in ("random_levels", "dead_after"):
             object.__setattr__(self, name, whole(name, getattr(self, name), least=0))
         for name in ("learning_rate", "weight_decay", "commitment", "ema", "diversity", "contrastive", "temperature"):
             value = finite(name, getattr(self, name))
@@ -75,7 +76,9 @@ class RqVaeConfig:
                 raise InputError(f"{name} is {value}; give a number of at least 0")
             object.__setattr__(self, name, value)
         object.__setattr__(self, "hidden", tuple(whole("a hidden layer", width, least=1) for width in self.hidden))
-        object.__setattr__(self, "kmeans_init", bool(self.kmeans_init))
+        for name in ("pca_start", "kmeans_init"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}; give True or False")
         if not self.random_levels < self.levels:
             raise InputError(
                 f"{self.random_levels} of {self.levels} levels would be random; leave at least one that means something"

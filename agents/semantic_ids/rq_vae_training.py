@@ -7,11 +7,11 @@ May import torch, numpy and the layers below. The loss of a batch is
     + diversity * mean_m C Σ_j p_mj²     p_m the batch mean of a softmax over negative squared distances, 1 where even
     + contrastive * -log e^{h_i·h_p/T} / Σ_n e^{h_i·h_n/T}      h of length 1, p bought directly before or after i
 
-with norms as means over the latent's dimensions. Departures, ours: some epochs without quantisation come first, because
-k-means on an untrained encoder clusters noise; distances in the diversity loss are in units of the batch's mean
-distance to the nearest code, so that it does not fade as the latent grows or shrinks; EMA codes follow the mean of
-what was assigned to them in the batch, and those that nothing was assigned to stay. Suffixes as in `rq_vae.py`, and
-`_P` pairs.
+with norms as means over the latent's dimensions. Departures, ours: encoder and decoder begin at the principal directions
+of the inputs, because k-means on an untrained encoder clusters noise and a short training never makes up for it;
+distances in the diversity loss are in units of the batch's mean distance to the nearest code, so that it does not fade
+as the latent grows or shrinks; EMA codes follow the mean of what was assigned to them in the batch, and those that
+nothing was assigned to stay. Suffixes as in `rq_vae.py`, and `_P` pairs.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ def fit(
     model.scale.copy_(torch.tensor(float((rows_ID - rows_ID.mean(axis=0)).std())))
     model.to(device).train()
     inputs_ID = model.standard(torch.from_numpy(rows_ID).to(device))
-    _begin(model, inputs_ID)
+    if config.pca_start:
+        _begin(model, inputs_ID)
     positives = _Positives(pairs_P2, len(rows_ID), device) if config.contrastive else None
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
     idle_MC = torch.zeros(model.codebooks_MCZ.shape[:2], dtype=torch.long, device=device)
-    for epoch in range(config.warmup_epochs + config.epochs):
-        warming = epoch < config.warmup_epochs
-        if epoch == config.warmup_epochs and config.kmeans_init:
-            _place(model, inputs_ID, generator)
+    if config.kmeans_init:
+        _place(model, inputs_ID, generator)
+    for epoch in range(config.epochs):
         sums = torch.zeros(5, dtype=torch.float64)
         order_I = torch.randperm(len(inputs_ID), generator=generator).to(device)
         for items_B in order_I.split(config.batch):
-            sums += len(items_B) * _step(model, optimizer, inputs_ID, items_B, positives, idle_MC, generator, warming)
+            sums += len(items_B) * _step(model, optimizer, inputs_ID, items_B, positives, idle_MC, generator)
         if progress is not None:
             fitted, committed, diverse, attracted, resets = (sums / len(inputs_ID)).tolist()
             progress(EpochLog(epoch + 1, fitted, committed, diverse, attracted, round(resets)))
@@ -96,28 +96,23 @@ def _step(
     positives: _Positives | None,
     idle_MC: Tensor,
     generator: torch.Generator,
-    warming: bool,
 ) -> Tensor:
     """One update; the batch's losses, as `EpochLog` names them, and its resets."""
     config = model.config
     given_BD = inputs_ID[items_B]
     latent_BZ = model.encoder(given_BD)
-    quantised = None if warming else model.quantise(latent_BZ)
-    middle_BZ = latent_BZ if quantised is None else latent_BZ + (quantised.sum_BZ - latent_BZ).detach()
+    quantised = model.quantise(latent_BZ)
+    middle_BZ = latent_BZ + (quantised.sum_BZ - latent_BZ).detach()
     errors_B = (model.decoder(middle_BZ) - given_BD).square().mean(dim=1)
     zero = torch.zeros((), device=latent_BZ.device)
-    committed = diverse = attracted = zero
-    loss = errors_B.mean()
-    if quantised is not None:
-        gaps = (quantised.residuals_MBZ - quantised.chosen_MBZ.detach()).square().mean(dim=(1, 2))
-        committed = gaps.sum()
-        loss = loss + config.commitment * committed
-        if not config.ema:
-            moved = (quantised.residuals_MBZ.detach() - quantised.chosen_MBZ).square().mean(dim=(1, 2))
-            loss = loss + moved.sum()
-        if config.diversity:
-            diverse = diversity(quantised, model.codebooks_MCZ)
-            loss = loss + config.diversity * diverse
+    diverse = attracted = zero
+    committed = (quantised.residuals_MBZ - quantised.chosen_MBZ.detach()).square().mean(dim=(1, 2)).sum()
+    loss = errors_B.mean() + config.commitment * committed
+    if not config.ema:
+        loss = loss + (quantised.residuals_MBZ.detach() - quantised.chosen_MBZ).square().mean(dim=(1, 2)).sum()
+    if config.diversity:
+        diverse = diversity(quantised, model.codebooks_MCZ)
+        loss = loss + config.diversity * diverse
     if positives is not None:
         partners_B, has_B = positives.drawn(items_B, generator)
         if has_B.any():
@@ -127,9 +122,7 @@ def _step(
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    resets = 0
-    if quantised is not None:
-        resets = _move_codes(model, quantised, errors_B.detach(), idle_MC)
+    resets = _move_codes(model, quantised, errors_B.detach(), idle_MC)
     logged = torch.stack([errors_B.mean(), committed, diverse, attracted]).detach().double().cpu()
     return torch.cat([logged, torch.tensor([resets * len(inputs_ID) / len(items_B)], dtype=torch.float64)])
 

@@ -5,6 +5,7 @@ May import numpy, `rerank_env.data` and `rerank_env.rewards`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rerank_env.data import lists
@@ -49,7 +50,8 @@ def build(
     log = read(name)
     found, settings = lists.load(path, log)
     targets = SPLITTERS[settings["split"]](log)
-    catalog = catalog_of(log, targets.seen_N, ItemStatistics.fit(log, targets.seen_N))
+    fitted = catalog_of(log, targets.seen_N, ItemStatistics.fit(log, targets.seen_N))
+    catalog = replace(fitted, labels=())  # numbers of unknown categories: evidence compares them, no prompt shows them
     return {
         split: found[split].requests(
             log,

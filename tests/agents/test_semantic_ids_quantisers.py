@@ -31,16 +31,7 @@ from rerank_env.data.interactions import Interactions  # noqa: E402
 from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError  # noqa: E402
 
 SMALL = RqVaeConfig(
-    levels=3,
-    codes=8,
-    latent=4,
-    hidden=(16,),
-    epochs=12,
-    warmup_epochs=3,
-    batch=32,
-    contrastive=0.0,
-    ema=0.9,
-    learning_rate=5e-3,
+    levels=3, codes=8, latent=4, hidden=(16,), epochs=12, batch=32, contrastive=0.0, ema=0.9, learning_rate=5e-3
 )
 
 
@@ -111,11 +102,26 @@ def test_an_rq_vae_learns_and_codes_items_it_never_saw() -> None:
     rows = clustered(300)
     logged: list[EpochLog] = []
     model = fit(rows[:200], SMALL, generator=seeded(), progress=logged.append)
-    assert [log.epoch for log in logged] == list(range(1, 16))
+    assert [log.epoch for log in logged] == list(range(1, 13))
     assert model.codes(rows).shape == (300, 2)
     assert relative_error(rows[:200], model.reconstructed(rows[:200])) < 0.35
     assert relative_error(rows[200:], model.reconstructed(rows[200:])) < 0.4
     assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_an_rq_vae_begins_as_the_principal_directions_of_its_inputs() -> None:
+    rows = clustered(60)
+    model = fit(rows, replace(SMALL, learning_rate=1e-12, weight_decay=0.0, ema=0.0, epochs=1), generator=seeded())
+    centred = (rows - rows.mean(axis=0)) / (rows - rows.mean(axis=0)).std()
+    _, _, directions = np.linalg.svd(centred.astype(np.float64), full_matrices=False)
+    latent = model.encoder(model.standard(torch.from_numpy(rows))).numpy()
+    assert np.abs(latent) == pytest.approx(np.abs(centred @ directions[:4].T), abs=1e-4)
+    assert model.decoder(torch.from_numpy(latent)).numpy() == pytest.approx(
+        centred @ directions[:4].T @ directions[:4], abs=1e-4
+    )
+    # With more numbers in the middle than in the input, the rest begin as nothing.
+    wide = fit(rows[:, :3], replace(SMALL, learning_rate=1e-12, epochs=1), generator=seeded())
+    assert wide.encoder(wide.standard(torch.from_numpy(rows[:, :3])))[:, 3].abs().max() < 1e-6
 
 
 def test_the_codes_are_nearest_vectors_of_what_is_left_over() -> None:
@@ -247,6 +253,7 @@ def test_a_saved_rq_vae_comes_back_and_damaged_ones_are_refused(tmp_path: Path) 
     [
         ({"levels": 0}, "levels is 0"), ({"random_levels": 4}, "leave at least one"), ({"ema": 1.0}, "ema must be"),
         ({"hidden": (0,)}, "a hidden layer is 0"), ({"diversity": -1.0}, "diversity is -1.0"),
+        ({"kmeans_init": 1}, "give True or False"),
         ({"temperature": 0}, "above 0"), ({"codes": 2.5}, "codes is 2.5"),
     ],
 )  # fmt: skip
