@@ -30,7 +30,7 @@ from rerank_env.agents import Policy, Popularity
 from rerank_env.agents.evidence import Evidence
 from rerank_env.agents.lambdamart import LambdaMart
 from rerank_env.agents.linear import LinearPlackettLuce
-from rerank_env.data import SPLITS, Requests, listed
+from rerank_env.data import SPLITS, Requests, amazon
 from rerank_env.data.features import catalog_of
 from rerank_env.data.first_stage import ItemStatistics
 from rerank_env.data.interactions import Interactions
@@ -85,7 +85,7 @@ class Domain:
     @classmethod
     def of(cls, name: str) -> Domain:
         """The purchases of a data set, leave-one-out."""
-        log = listed.read(name)
+        log = amazon.read(name)
         return cls(name, log, leave_one_out(log))
 
 

@@ -52,11 +52,12 @@ def test_a_package_imported_without_its_root_is_refused_with_the_right_name(name
     "package",
     [
         *("rerank_env", "rerank_env.rewards", "rerank_env.data", "rerank_env.clicks", "rerank_env.agents"),
-        *("rerank_env.agents.retrieval", "rerank_env.training"),
+        *("rerank_env.prompts", "rerank_env.semantic_ids", "rerank_env.agents.evidence"),
+        *("rerank_env.agents.semantic_ids", "rerank_env.agents.retrieval", "rerank_env.training"),
     ],
 )
 def test_every_name_in_all_can_be_imported(package: str) -> None:
-    if package.endswith(("agents", "retrieval", "training")):
+    if package.endswith(("agents", "agents.semantic_ids", "retrieval", "training")):
         pytest.importorskip("torch")
     if package.endswith("retrieval"):
         pytest.importorskip("bm25s")

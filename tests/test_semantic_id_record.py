@@ -1,6 +1,8 @@
 """Semantic IDs as a record: words and back, prefixes, what is unique, and what is refused."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rerank_env.rewards.errors import CheckpointError, DataError, InputError
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError, MissingExtraError
 from rerank_env.rewards.formats import FORMATS, names
 from rerank_env.rewards.parsing import parse
 from rerank_env.semantic_ids import PrefixTrie, SemanticIds, catalogue_hash, load, save
@@ -259,3 +261,20 @@ def test_ids_of_another_version_or_with_senseless_fields_are_refused(tmp_path: P
         safetensors.save_file(tensors, tmp_path / "semantic_ids.safetensors", metadata={"description": text})
         with pytest.raises(CheckpointError, match=sentence):
             load(tmp_path, texts=TEXTS)
+
+
+def test_files_without_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    for act in (lambda: save(small(), tmp_path), lambda: load(tmp_path, texts=TEXTS)):
+        with pytest.raises(MissingExtraError, match=r'not installed; run: pip install "rerank-env\[agents\]"'):
+            act()
+
+
+def test_the_record_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, rerank_env.semantic_ids, rerank_env.agents.semantic_ids; "
+        "print(sorted({'torch', 'sklearn', 'transformers', 'safetensors', 'scipy.sparse'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr

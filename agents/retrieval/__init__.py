@@ -5,9 +5,15 @@ the simple ones, `SasRec` is the one to beat. How they are trained, and how the 
 having seen them, is in `rerank_env.training.first_stage`.
 """
 
+from typing import TYPE_CHECKING
+
 from rerank_env import lazy
 from rerank_env.agents.retrieval.popularity import PopularityRetriever
 from rerank_env.agents.retrieval.retriever import Retriever, top
+
+if TYPE_CHECKING:
+    from rerank_env.agents.retrieval.bm25 import Bm25Retriever
+    from rerank_env.agents.retrieval.sasrec import SasRec, SasRecConfig
 
 __all__ = ["Bm25Retriever", "PopularityRetriever", "Retriever", "SasRec", "SasRecConfig", "top"]
 

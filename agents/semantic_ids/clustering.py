@@ -24,7 +24,7 @@ def centres(points_ID: Float32Array, count: int, *, rng: np.random.Generator, st
         from sklearn.cluster import KMeans
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f'clustering needs {error.name}, which is not installed; run: pip install "rerank-env[semantic-ids]"'
+            'clustering needs scikit-learn, which is not installed; run: pip install "rerank-env[semantic-ids]"'
         ) from error
     distinct = np.unique(points_ID, axis=0)
     if len(distinct) <= count:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -104,12 +104,7 @@ class ItemCoder:
 
         Raises `InputError` where there are neither texts nor purchases to read, besides what the encoder raises.
         """
-        text_ID = None if self.encoder is None else embedded(texts, self.encoder, progress=progress)
-        if self.settings.collaborative and collaborative_IE is None:
-            if text_ID is None:
-                raise InputError("these IDs are made of purchases alone, so new items have none; make them with a text")
-            collaborative_IE = np.zeros((len(texts), self.settings.width), dtype=np.float32)
-        return combined(text_ID, collaborative_IE, weight=self.settings.collaborative)
+        return _rows(texts, self.settings, self.encoder, collaborative_IE, progress)
 
     def extend(self, ids: SemanticIds, texts: Sequence[str], *, rng: np.random.Generator) -> SemanticIds:
         """The IDs of a grown catalogue: the items of `ids` keep theirs, the texts after them get new ones.
@@ -192,8 +187,7 @@ def build(
     bought_IE = None
     if settings.collaborative:
         bought_IE = collaborative_embedding(log, seen_N, rng=rng, width=settings.width)
-    blank = ItemCoder(settings, encoder, RqKMeans((), ()))
-    rows_ID = blank.rows(log.texts, bought_IE)
+    rows_ID = _rows(log.texts, settings, encoder, bought_IE, None)
     quantiser: Quantiser
     if settings.method == "rq-kmeans":
         random = settings.vae.random_levels
@@ -202,6 +196,21 @@ def build(
         generator = torch.Generator().manual_seed(settings.seed)
         pairs_P2 = consecutive(log, seen_N) if settings.vae.contrastive else None
         quantiser = fit(rows_ID, settings.vae, generator=generator, pairs_P2=pairs_P2, device=device, progress=progress)
-    coder = replace(blank, quantiser=quantiser)
-    ids = assigned(coder.quantiser.codes(rows_ID), quantiser.sizes, texts=log.texts, rng=rng, method=str(settings))
-    return Built(ids, coder, rows_ID)
+    ids = assigned(quantiser.codes(rows_ID), quantiser.sizes, texts=log.texts, rng=rng, method=str(settings))
+    return Built(ids, ItemCoder(settings, encoder, quantiser), rows_ID)
+
+
+def _rows(
+    texts: Sequence[str],
+    settings: CoderSettings,
+    encoder: TextEncoder | None,
+    collaborative_IE: Float32Array | None,
+    progress: bool | None,
+) -> Float32Array:
+    """What is quantised, as `ItemCoder.rows` says."""
+    text_ID = None if encoder is None else embedded(texts, encoder, progress=progress)
+    if settings.collaborative and collaborative_IE is None:
+        if text_ID is None:
+            raise InputError("these IDs are made of purchases alone, so new items have none; make them with a text")
+        collaborative_IE = np.zeros((len(texts), settings.width), dtype=np.float32)
+    return combined(text_ID, collaborative_IE, weight=settings.collaborative)

@@ -7,8 +7,8 @@ May import torch, numpy and the layers below. The loss of a batch is
     + diversity * mean_m C Σ_j p_mj²     p_m the batch mean of a softmax over negative squared distances, 1 where even
     + contrastive * -log e^{h_i·h_p/T} / Σ_n e^{h_i·h_n/T}      h of length 1, p bought directly before or after i
 
-with norms as means over the latent's dimensions. Departures, ours: encoder and decoder begin at the principal directions
-of the inputs, because k-means on an untrained encoder clusters noise and a short training never makes up for it;
+with norms as means over the latent's dimensions. Departures, ours: encoder and decoder begin at the inputs' principal
+directions, because k-means on an untrained encoder clusters noise and a short training never makes up for it;
 distances in the diversity loss are in units of the batch's mean distance to the nearest code, so that it does not fade
 as the latent grows or shrinks; EMA codes follow the mean of what was assigned to them in the batch, and those that
 nothing was assigned to stay. Suffixes as in `rq_vae.py`, and `_P` pairs.
@@ -123,7 +123,7 @@ def _step(
     loss.backward()
     optimizer.step()
     resets = _move_codes(model, quantised, errors_B.detach(), idle_MC)
-    logged = torch.stack([errors_B.mean(), committed, diverse, attracted]).detach().double().cpu()
+    logged = torch.stack([errors_B.mean(), committed, diverse, attracted]).detach().cpu().double()
     return torch.cat([logged, torch.tensor([resets * len(inputs_ID) / len(items_B)], dtype=torch.float64)])
 
 
@@ -175,7 +175,7 @@ def _move_codes(model: RqVae, quantised: Quantised, errors_B: Tensor, idle_MC: T
 @torch.no_grad()
 def _begin(model: RqVae, inputs_ID: Tensor) -> None:
     """Let encoder and decoder begin as the principal directions of the inputs; without more of them, as nothing."""
-    covariance = (inputs_ID.T @ inputs_ID / len(inputs_ID)).double().cpu()
+    covariance = (inputs_ID.T @ inputs_ID / len(inputs_ID)).cpu().double()
     directions = torch.linalg.eigh(covariance).eigenvectors.flip(1)[:, : model.config.latent].T
     straight = torch.zeros(model.config.latent, inputs_ID.shape[1])
     straight[: len(directions)] = directions

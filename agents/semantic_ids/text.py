@@ -149,9 +149,11 @@ def embedded(
     made anew. Raises what the encoder raises, `InputError` for a single text, and `CheckpointError` where the cache
     cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load, save
-
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load, save
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
     if isinstance(texts, str):
         raise InputError(f"texts is the single text {texts[:40]!r}; give a sequence of texts")
     path = cache_dir() / "text-embeddings" / f"{_key(texts, encoder.identity)}.safetensors"

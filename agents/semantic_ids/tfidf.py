@@ -98,6 +98,6 @@ def _sklearn() -> tuple[Any, Any]:
         from sklearn.feature_extraction.text import TfidfVectorizer
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f'{NAME} needs {error.name}, which is not installed; run: pip install "rerank-env[semantic-ids]"'
+            f'{NAME} needs scikit-learn, which is not installed; run: pip install "rerank-env[semantic-ids]"'
         ) from error
     return TfidfVectorizer, TruncatedSVD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,10 +51,10 @@ def build(
     """Make the candidate lists of a data set: train the first stage, and for train one a fold that never saw its users.
 
     Prints recall, the ceiling of any re-ranker, and the share of targets on top of the list, which must be alike for
-    train, validation and test. A SASRec on Amazon Beauty takes about three minutes a model and core; one that was
+    train, validation and test. A SASRec on Amazon Beauty takes about two minutes a model and core; one that was
     trained is kept, an interrupted one goes on when the command is run again.
     """
-    from rerank_env.data import SPLITS, listed
+    from rerank_env.data import SPLITS, amazon
     from rerank_env.training.first_stage import building
 
     settings = _settings(first_stage, seed, folds, epochs, text, split)
@@ -74,7 +75,9 @@ def build(
         table.add_row(f"ndcg@{cut}", *(f"{found.ndcg[cut]:.4f}" for found in places.values()))
     table.add_row("on top, of those in the top 10", *(f"{found.on_top:.4f}" for found in places.values()))
     rich.print(table)
-    print(listed.lists_path(name, first_stage, seed))
+    print(amazon.lists_path(name, first_stage, seed, settings.variant))
+    if settings.variant:
+        print(f"load them with variant={settings.variant!r}")
 
 
 @app.command()
@@ -86,17 +89,18 @@ def fit(
     epochs: Epochs = None,
     text: Text = None,
     split: Split = "leave_one_out",
+    settings: Annotated[str | None, typer.Option(help="All settings as JSON, in place of the options above.")] = None,
 ) -> None:
     """Train one SASRec of those that `rerank data build` needs, and print where it is."""
     from rerank_env.rewards.arguments import one_of
     from rerank_env.training.first_stage import building
     from rerank_env.training.first_stage.sasrec import fit as fitted
 
-    settings = _settings("sasrec", seed, folds, epochs, text, split)
-    parts = building.parts(_log(name), settings)
+    chosen_settings = _settings("sasrec", seed, folds, epochs, text, split) if settings is None else _read(settings)
+    parts = building.parts(_log(name), chosen_settings)
     chosen = parts[one_of("part", part, parts)]
     with progress() as bars:
-        task = bars.add_task(part, total=settings.sasrec.epochs)
+        task = bars.add_task(part, total=chosen_settings.sasrec.epochs)
         fitted(chosen, building.models_dir() / chosen.key, on_epoch=lambda done, _: bars.update(task, completed=done))
     print(building.models_dir() / chosen.key)
 
@@ -118,14 +122,21 @@ def _settings(
     return FirstStageSettings(first_stage=first_stage, seed=seed, folds=folds, split=split, sasrec=sasrec)
 
 
+def _read(settings: str) -> FirstStageSettings:
+    from rerank_env.training.first_stage.settings import FirstStageSettings
+
+    try:
+        fields = json.loads(settings)
+    except json.JSONDecodeError as error:
+        raise InputError(f"the settings {settings!r} are not JSON ({error})") from error
+    return FirstStageSettings.of_dict(fields if isinstance(fields, dict) else {"settings": fields})
+
+
 def _log(name: str) -> Interactions:
-    from rerank_env.data import DATASETS
+    from rerank_env.data import amazon
     from rerank_env.rewards.arguments import one_of
 
-    read = DATASETS[one_of("data set", name, DATASETS)].log
-    if read is None:
-        raise InputError(f"{name} is made up as requests; there is no log that a first stage could learn from")
-    return read()
+    return amazon.read(one_of("data set with a first stage", name, amazon.NAMES))
 
 
 @app.command()

@@ -12,10 +12,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from rerank_env.data import building, listed, movielens, synthetic
+from rerank_env.data import amazon, building, synthetic
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.fetch import WheelFiles, fetch
-from rerank_env.data.interactions import Interactions
+from rerank_env.data.readers import movielens
 from rerank_env.data.requests import KINDS, Requests
 from rerank_env.data.split import SPLITS
 from rerank_env.rewards.arguments import one_of, whole
@@ -29,14 +29,12 @@ class Dataset:
 
     `build(kind=..., **options)` makes the requests of every split over one catalogue; its options are whole numbers or
     names, or None where that is the default. `kinds` it can make, the usual one first. `source` is what has to be
-    fetched first, None where nothing has; `log` reads the interactions that lists are built from, None where there are
-    none.
+    fetched first, None where nothing has.
     """
 
     build: Callable[..., dict[str, Requests]]
     kinds: tuple[str, ...] = KINDS
     source: WheelFiles | None = None
-    log: Callable[[], Interactions] | None = None
 
 
 def _movielens_100k(*, kind: str, slate_size: int = 10, history: int = 30) -> dict[str, Requests]:
@@ -44,12 +42,9 @@ def _movielens_100k(*, kind: str, slate_size: int = 10, history: int = 30) -> di
 
 
 DATASETS: dict[str, Dataset] = {
-    "movielens-100k": Dataset(_movielens_100k, source=movielens.SOURCE, log=movielens.read),
+    "movielens-100k": Dataset(_movielens_100k, source=movielens.SOURCE),
     "synthetic": Dataset(synthetic.build),
-    **{
-        name: Dataset(partial(listed.build, name), kinds=("next_item",), log=partial(listed.read, name))
-        for name in listed.NAMES
-    },
+    **{name: Dataset(partial(amazon.build, name), kinds=("next_item",)) for name in amazon.NAMES},
 }
 
 
@@ -58,9 +53,9 @@ def load(name: str, *, split: str = "train", kind: str | None = None, **options:
 
     `name`: `synthetic` (options `requests`, `slate_size`, `min_slate_size`, `history`, `seed`), `movielens-100k`
     (options `slate_size`, `history`; fetched and cached at first use), or `amazon-beauty`, `amazon-sports` and
-    `amazon-toys` (options `first_stage`, `slate_size`, `history`, `seed`; read from `$RERANK_DATA`, with candidates
-    that `rerank data build` made). `split`: train, validation or test. `kind`: `graded` (several candidates with a
-    gain) or `next_item` (one relevant candidate); None is `graded` where the data set has it.
+    `amazon-toys` (options `first_stage`, `slate_size`, `history`, `seed`, `variant`; read from `$RERANK_DATA`, with
+    candidates that `rerank data build` made). `split`: train, validation or test. `kind`: `graded` (several candidates
+    with a gain) or `next_item` (one relevant candidate); None is `graded` where the data set has it.
 
     Raises `UnknownNameError` with the nearest name (of an option, too), `InputError` for sizes that cannot be built,
     `FetchError` without network and cache, `DataError` for a damaged or missing file.

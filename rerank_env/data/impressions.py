@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rerank_env.data.catalog import Catalog
-from rerank_env.data.readers.ids import user_numbers, whole_number
+from rerank_env.data.ids import user_numbers, whole_number
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray

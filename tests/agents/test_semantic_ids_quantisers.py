@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from rerank_env.agents.semantic_ids.rq_vae_training import (  # noqa: E402
     fit,
 )
 from rerank_env.data.interactions import Interactions  # noqa: E402
-from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError  # noqa: E402
+from rerank_env.rewards.errors import CheckpointError, InputError, MissingExtraError, UnknownNameError  # noqa: E402
 
 SMALL = RqVaeConfig(
     levels=3, codes=8, latent=4, hidden=(16,), epochs=12, batch=32, contrastive=0.0, ema=0.9, learning_rate=5e-3
@@ -330,3 +331,34 @@ def test_coder_settings_and_files_that_make_no_sense_are_refused(tmp_path: Path)
             CoderSettings(**settings)  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match=r"coder\.json cannot be read"):
         ItemCoder.from_pretrained(tmp_path)
+
+
+def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rerank_env.agents.semantic_ids.tfidf import TfidfSvd
+
+    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
+    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)
+    clustering = lambda: fit(clustered(20), SMALL, generator=seeded())  # noqa: E731
+    counting = lambda: TfidfSvd.fit(["a"], rng=np.random.default_rng(0))  # noqa: E731
+    for act in (clustering, counting):
+        with pytest.raises(MissingExtraError, match=r"needs scikit-learn, .*rerank-env\[semantic-ids\]"):
+            act()
+
+
+def test_public_names_are_sorted_and_all_there() -> None:
+    from rerank_env.agents import semantic_ids
+
+    assert semantic_ids.__all__ == sorted(semantic_ids.__all__)
+    assert all(getattr(semantic_ids, name) is not None for name in semantic_ids.__all__)
+    assert callable(semantic_ids.report)
+
+
+@pytest.mark.gpu
+def test_training_runs_on_a_cuda_device() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    rows, pairs = clustered(100), np.random.default_rng(0).integers(0, 100, size=(80, 2))
+    config = replace(SMALL, contrastive=0.1, diversity=0.01, dead_after=3)
+    model = fit(rows, config, generator=seeded(), pairs_P2=pairs, device="cuda")
+    assert model.codes(rows).shape == (100, 2)
+    assert relative_error(rows, model.reconstructed(rows)) < 0.5

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rerank_env.data import Catalog
+from rerank_env.data.ids import user_numbers, whole_number
 from rerank_env.data.impressions import Impressions, joined, repeated
-from rerank_env.data.readers.ids import user_numbers, whole_number
 from rerank_env.rewards import ClickCredit
 from rerank_env.rewards.errors import DataError, InputError, UnknownNameError
 

@@ -10,7 +10,7 @@ import pytest
 
 from rerank_env.data import fetch_dataset, load
 from rerank_env.data.fetch import cache_dir, fetch
-from rerank_env.data.movielens import SOURCE, read
+from rerank_env.data.readers.movielens import SOURCE, read
 from rerank_env.rewards.errors import DataError, FetchError, RerankError, UnknownNameError
 from rerank_env.rewards.metrics import ndcg
 from rerank_env.rewards.rankings import identity_rankings
@@ -143,7 +143,7 @@ def test_a_second_fetch_needs_no_network_and_an_incomplete_folder_is_mended(
 @pytest.mark.network
 def test_the_log_is_read_and_fitted_once_for_all_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
-    monkeypatch.setattr("rerank_env.data.movielens.read", lambda: reads.append(1) or read())
+    monkeypatch.setattr("rerank_env.data.readers.movielens.read", lambda: reads.append(1) or read())
     splits = [load("movielens-100k", split=split, slate_size=12) for split in ("train", "validation", "test")]
     assert len(reads) == 1
     assert splits[0].catalog is splits[1].catalog is splits[2].catalog

@@ -203,6 +203,43 @@ def test_cross_fitted_lists_agree_with_those_of_test_where_lists_of_the_trained_
     assert abs(on_top["train"] - on_top["test"]) < 0.1
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"epochs": 2},
+        {"sequences_per_step": 7},
+        {"learning_rate": 1e-4},
+        {"warmup_steps": 9},
+        {"weight_decay": 0.2},
+        {"shape": {"width": 64, "text": 0}},
+    ],
+)
+def test_every_process_trains_the_very_model_its_parent_waits_for(
+    changed: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, asked = walks(users=12), {}
+    settings = FirstStageSettings(folds=3, seed=5, sasrec=SasRecSettings(**changed))
+    monkeypatch.setattr(building, "run_all", lambda runs, folder, **_: asked.update(runs))
+    building.train_parts("amazon-toys", log, settings, on_progress=lambda *_: None)
+    assert len(asked) == 4
+    for key, run in asked.items():
+        told = dict(zip(run.command[-4::2], run.command[-3::2], strict=True))
+        child = FirstStageSettings.of_dict(json.loads(told["--settings"]))
+        assert building.parts(log, child)[told["--part"]].key == key
+        assert run.steps == child.sasrec.epochs
+
+
+def test_settings_that_are_not_the_defaults_have_a_variant_of_their_own() -> None:
+    plain = FirstStageSettings(first_stage="bm25", seed=4)
+    others = [FirstStageSettings(folds=2), FirstStageSettings(depth=9), FirstStageSettings(sasrec=quick())]
+    assert plain.variant == "" and len({other.variant for other in others}) == 3
+    assert all(len(other.variant) == 8 for other in others)
+    assert FirstStageSettings.of_dict(json.loads(json.dumps(others[2].to_dict()))) == others[2]
+    with pytest.raises(InputError, match="are no settings of a first stage"):
+        FirstStageSettings.of_dict({"fold": 3})
+
+
 def test_held_out_lists_are_those_of_the_whole_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RERANK_CACHE", str(tmp_path))
     log = walks(users=30)

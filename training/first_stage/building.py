@@ -9,6 +9,7 @@ targets on top for all three splits side by side: it must agree. May import torc
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from rerank_env.agents.retrieval import PopularityRetriever, Retriever, top
-from rerank_env.data import SPLITS, listed, lists
+from rerank_env.data import SPLITS, amazon, lists
 from rerank_env.data.fetch import cache_dir
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.lists import CandidateLists
@@ -63,9 +64,8 @@ def train_parts(
     """
     if settings.first_stage != "sasrec":
         return
-    command = [sys.executable, "-m", "rerank_env", "data", "fit", data, "--seed", str(settings.seed)]
-    command += ["--folds", str(settings.folds), "--epochs", str(settings.sasrec.epochs), "--split", settings.split]
-    command += [word for key, value in settings.sasrec.shape.items() for word in (f"--{key}", str(value))]
+    told = json.dumps(settings.to_dict())
+    command = [sys.executable, "-m", "rerank_env", "data", "fit", data, "--settings", told]
     wanted = {part.key: name for name, part in parts(log, settings).items() if only is None or name in only}
     runs = {key: Run([*command, "--part", name], settings.sasrec.epochs) for key, name in wanted.items()}
     run_all(runs, models_dir(), on_progress=lambda key, done, total: on_progress(wanted[key], done, total))
@@ -108,7 +108,7 @@ def kept(
 
     Lists that other settings or another log made are made anew. Raises what `build` and `lists.save` raise.
     """
-    path = listed.lists_path(data, settings.first_stage, settings.seed)
+    path = amazon.lists_path(data, settings.first_stage, settings.seed, settings.variant)
     with contextlib.suppress(DataError):  # missing, torn, or of another log
         found, made_by = lists.load(path, log)
         if made_by == settings.to_dict():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -43,8 +46,23 @@ class FirstStageSettings:
             object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON, which `of_dict` reads."""
         return asdict(self)
+
+    @classmethod
+    def of_dict(cls, fields: Mapping[str, Any]) -> FirstStageSettings:
+        """What `to_dict` gave. Raises `InputError` for fields that there are not."""
+        try:
+            return cls(**{**fields, "sasrec": SasRecSettings(**fields.get("sasrec", {}))})
+        except TypeError as error:
+            raise InputError(f"{fields!r} are no settings of a first stage ({error}); give those of to_dict") from error
+
+    @property
+    def variant(self) -> str:
+        """Nothing for the defaults of whatever first stage and seed; eight letters of a hash for other settings."""
+        if self == FirstStageSettings(first_stage=self.first_stage, seed=self.seed):
+            return ""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:8]
 
     def folds_N(self, log: Interactions) -> IntArray:
         """The fold of each interaction's user, int64 [N]; folds differ in size by one user at most.

@@ -13,10 +13,10 @@ import numpy as np
 
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.fields import padded_field
+from rerank_env.data.ids import user_numbers
 from rerank_env.data.readers.cells import Cell
 from rerank_env.data.readers.documents import NO_TEXT
 from rerank_env.data.readers.faults import Skipped
-from rerank_env.data.readers.ids import user_numbers
 from rerank_env.data.readers.named import Name, NamedRequests, permuted
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import PAD

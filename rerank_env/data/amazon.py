@@ -28,24 +28,37 @@ def read(name: str) -> Interactions:
     return amazon_sequences.read(amazon_sequences.folder_of(NAMES[name]))
 
 
-def lists_path(name: str, first_stage: str, seed: int) -> Path:
-    """Where the lists of a data set are, made by a first stage with a seed."""
-    return cache_dir() / "lists" / f"{name}-{first_stage}-seed-{seed}.npz"
+def lists_path(name: str, first_stage: str, seed: int, variant: str = "") -> Path:
+    """Where the lists of a data set are, made by a first stage with a seed.
+
+    `variant` tells settings that are not the defaults apart; it is empty for those.
+    """
+    return cache_dir() / "lists" / f"{name}-{first_stage}-seed-{seed}{variant and '-'}{variant}.npz"
 
 
 def build(
-    name: str, /, *, kind: str, first_stage: str = "sasrec", slate_size: int = 10, history: int = 50, seed: int = 0
+    name: str,
+    /,
+    *,
+    kind: str,
+    first_stage: str = "sasrec",
+    slate_size: int = 10,
+    history: int = 50,
+    seed: int = 0,
+    variant: str = "",
 ) -> dict[str, Requests]:
     """Next-item requests of every split: the target among the first `slate_size` of the lists.
 
-    `seed` is that of the first stage. Raises `DataError` where the lists were not built, and what they raise.
+    `seed` is that of the first stage, and `variant` what `rerank data build` printed for settings that are not the
+    defaults. Raises `DataError` where the lists were not built, and what they raise.
     """
     del kind  # there is one
-    path = lists_path(name, first_stage, seed)
+    path = lists_path(name, first_stage, seed, variant)
     if not path.is_file():
+        other = f" and variant {variant!r}" if variant else ""
         raise DataError(
-            f"the candidates of {name} by {first_stage} with seed {seed} are not built; run `rerank data build {name} "
-            f"--first-stage {first_stage} --seed {seed}`"
+            f"the candidates of {name} by {first_stage} with seed {seed}{other} are not built; run `rerank data build "
+            f"{name} --first-stage {first_stage} --seed {seed}`{' with the same settings' if variant else ''}"
         )
     log = read(name)
     found, settings = lists.load(path, log)

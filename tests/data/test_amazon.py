@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rerank_env.data import SPLITS, listed, lists, load
+from rerank_env.data import SPLITS, amazon, lists, load
 from rerank_env.data import _splits as splits_of
 from rerank_env.data.lists import CandidateLists
 from rerank_env.data.next_item import leave_one_out
@@ -37,7 +37,7 @@ def beauty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def put_lists(first_stage: str = "popularity", seed: int = 0) -> dict[str, CandidateLists]:
     """Lists in which every target is at the last of three places."""
-    log = listed.read("amazon-beauty")
+    log = amazon.read("amazon-beauty")
     targets = leave_one_out(log)
     made = {}
     for split in SPLITS:
@@ -45,7 +45,7 @@ def put_lists(first_stage: str = "popularity", seed: int = 0) -> dict[str, Candi
         others = [[i for i in range(ITEMS) if i not in log.items_N[targets.first_N[row] : row + 1]][:2] for row in rows]
         items = np.concatenate([np.array(others), log.items_N[rows][:, None]], axis=1)
         made[split] = CandidateLists(rows, items, np.tile(np.array([3, 2, 1], dtype=np.float32), (len(rows), 1)))
-    lists.save(listed.lists_path("amazon-beauty", first_stage, seed), made, log, {"split": "leave_one_out"})
+    lists.save(amazon.lists_path("amazon-beauty", first_stage, seed), made, log, {"split": "leave_one_out"})
     return made
 
 
@@ -65,7 +65,7 @@ def test_requests_are_made_of_the_lists_and_the_kind_need_not_be_said(beauty: Pa
 
 def test_labels_without_names_are_not_in_the_catalogue_that_prompts_read(beauty: Path) -> None:
     put_lists()
-    assert listed.read("amazon-beauty").labels[0]
+    assert amazon.read("amazon-beauty").labels[0]
     assert load("amazon-beauty", first_stage="popularity", slate_size=3).catalog.labels == ()
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_loaded_is_refused_by_name(beauty: Path, options: dict, e
 def test_without_the_folder_the_variable_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RERANK_DATA", raising=False)
     with pytest.raises(DataError, match="set RERANK_DATA to the folder that holds amazon_toys"):
-        listed.read("amazon-toys")
+        amazon.read("amazon-toys")
     monkeypatch.setenv("RERANK_DATA", str(tmp_path))
     with pytest.raises(DataError, match="amazon_toys is no folder"):
-        listed.read("amazon-toys")
+        amazon.read("amazon-toys")
