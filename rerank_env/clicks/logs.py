@@ -20,6 +20,9 @@ from rerank_env.rewards.answers import legal_orders
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.errors import InputError
 
+MADE = "clicks made up by "
+"""How the note begins that a log carries of the model that made it."""
+
 ROWS = 2**16
 """Requests in a batch of a log that is made piece by piece: some tens of megabytes for lists of ten."""
 
@@ -61,8 +64,14 @@ def logged(
         shown,
         clicks_BK=users.sample(shown, rng=rng),
         propensities_BK=propensities_BK,
-        notes=(*shown.notes, f"clicks made up by {users} on {order}, {sessions} a request"),
+        notes=(*shown.notes, f"{MADE}{users} on {order}, {sessions} a request"),
     )
+
+
+def maker(log: Requests) -> str | None:
+    """The text of the model that made the clicks of `log` up, by its latest note of that; None where there is none."""
+    notes = [note.removeprefix(MADE) for note in log.notes if note.startswith(MADE)]
+    return notes[-1].rpartition(" on ")[0] if notes else None
 
 
 def logged_in_batches(

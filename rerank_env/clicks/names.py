@@ -64,6 +64,8 @@ def _built(node: ast.expr, kind: str, known: Mapping[str, Callable[..., Any]]) -
     keywords: dict[str, Any] = {}
     for keyword in given:
         name = one_of(f"parameter of {called.id}", keyword.arg or "**", inspect.signature(build).parameters)
+        if name in keywords:
+            raise InputError(f"{ast.unparse(node):.80} gives {name} twice; give it once")
         keywords[name] = _value(name, keyword.value)
     return build(**keywords)
 

@@ -8,7 +8,8 @@ place i = 1, 2, ...:
     position-based  slope_i = e_i              offset_i = 0         Richardson et al. 2007; Craswell et al. 2008
     trust bias      slope_i = e_i (r_i - w_i)  offset_i = e_i w_i   Agarwal et al. 2019; Vardasbi et al. 2020
 
-with e_i the probability of looking, r_i of clicking what pleases and w_i of clicking what does not. Under the first a
+with e_i the probability of looking, r_i of clicking what pleases and w_i of clicking what does not (1 and 0 in the
+first). Under the first a
 click over e_i expects g, so inverse propensities are unbiased. Under the second it expects (r_i - w_i) g + w_i: they
 are not, and no other propensity of the place mends it, while (click - offset_i) / slope_i is (Vardasbi et al. 2020,
 2008.10242). May import numpy and `rerank_env`'s data and rewards.
@@ -59,18 +60,23 @@ class PlaceUsers(ListUsers):
         return np.asarray(base_K**self.eta)
 
     @abstractmethod
+    def chances_K(self, places: int) -> tuple[FloatArray, FloatArray]:
+        """r_i and w_i of the first `places`, float64 [places] each."""
+
     def affine_K(self, places: int) -> tuple[FloatArray, FloatArray]:
-        """slope_i and offset_i of the first `places`, float64 [places] each."""
+        """slope_i and offset_i, e_i (r_i - w_i) and e_i w_i, of the first `places`, float64 [places] each."""
+        right_K, wrong_K = self.chances_K(places)
+        seen_K = self.examination_K(places)
+        return seen_K * (right_K - wrong_K), seen_K * wrong_K
 
     def looked_at(self, attraction_BK: FloatArray) -> FloatArray:
         """The same for every list."""
         return np.broadcast_to(self.examination_K(attraction_BK.shape[1]), attraction_BK.shape)
 
     def clicked_if_seen(self, attraction_BK: FloatArray) -> FloatArray:
-        """P(click) / e_i."""
-        slope_K, offset_K = self.affine_K(attraction_BK.shape[1])
-        seen_K = self.examination_K(attraction_BK.shape[1])
-        return np.minimum(attraction_BK * (slope_K / seen_K) + offset_K / seen_K, 1.0)
+        """(r_i - w_i) g + w_i, which stands where e_i is too small for a float and slopes are 0."""
+        right_K, wrong_K = self.chances_K(attraction_BK.shape[1])
+        return np.minimum(attraction_BK * (right_K - wrong_K) + wrong_K, 1.0)
 
     def drawn(self, attraction_BK: FloatArray, uniforms_BKU: FloatArray) -> BoolArray:
         """One uniform number a place against P(click)."""
@@ -103,9 +109,9 @@ class PositionBased(PlaceUsers):
     attraction: Attraction = USUAL
     name = "pbm"
 
-    def affine_K(self, places: int) -> tuple[FloatArray, FloatArray]:
-        """e_i and 0."""
-        return self.examination_K(places), np.zeros(places)
+    def chances_K(self, places: int) -> tuple[FloatArray, FloatArray]:
+        """1 and 0."""
+        return np.ones(places), np.zeros(places)
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,21 +139,16 @@ class TrustBias(PlaceUsers):
         for field in ("right", "wrong"):
             object.__setattr__(self, field, probabilities(field, getattr(self, field)))
         places = min((len(value) for value in (self.right, self.wrong) if isinstance(value, tuple)), default=1)
-        right_K, wrong_K = self._chances(places)
+        right_K, wrong_K = self.chances_K(places)
         for place in np.flatnonzero(wrong_K >= right_K)[:1]:
             raise InputError(
                 f"at place {place + 1} wrong is {float(wrong_K[place])} and right {float(right_K[place])}; give "
                 "less for wrong than for right, or clicks say nothing"
             )
 
-    def _chances(self, places: int) -> tuple[FloatArray, FloatArray]:
+    def chances_K(self, places: int) -> tuple[FloatArray, FloatArray]:
+        """`right` and `wrong` of each place."""
         wrong_K = by_place("wrong", self.wrong, places)
         if not isinstance(self.wrong, tuple):
             wrong_K /= np.arange(1, places + 1)
         return by_place("right", self.right, places), wrong_K
-
-    def affine_K(self, places: int) -> tuple[FloatArray, FloatArray]:
-        """e_i (r_i - w_i) and e_i w_i."""
-        right_K, wrong_K = self._chances(places)
-        seen_K = self.examination_K(places)
-        return seen_K * (right_K - wrong_K), seen_K * wrong_K

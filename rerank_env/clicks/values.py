@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rerank_env.clicks.logs import maker
 from rerank_env.clicks.models import ClickModel, Rankings
 from rerank_env.clicks.names import parse_click_model
 from rerank_env.clicks.places import PlaceUsers
@@ -96,8 +97,10 @@ def affine_credit(log: Requests, model: PlaceUsers | str, *, min_slope: float = 
     them, so credit may be negative, and it is no gain that slates could hold.
 
     Raises `InputError` for requests without clicks, for a log whose propensities are not those of this model at its
-    columns (another model made it, or it was reordered since, which shows unless all places are looked at alike), and
-    for a model whose clicks are not affine by place.
+    columns (another model made it, or it was reordered since, which shows unless all places are looked at alike), for
+    one that by its notes was made up by a model that prints otherwise, attraction aside, and for a model whose clicks
+    are not affine by place. Of clicks from elsewhere only the propensities can be compared: a wrong `right` or `wrong`
+    does not show there, and gives wrong numbers.
     """
     users = parse_click_model(model)
     if not isinstance(users, PlaceUsers):
@@ -113,6 +116,9 @@ def affine_credit(log: Requests, model: PlaceUsers | str, *, min_slope: float = 
             f"the propensities of the log are not those of {users} on its lists; give the model that made the log, and "
             "the log in the order that was shown"
         )
+    made = maker(log)
+    if made is not None and _without_attraction(made) != _without_attraction(str(users)):
+        raise InputError(f"the clicks of the log were made up by {made}, not by {users}; give the model that made them")
     slope_K, offset_K = users.affine_K(log.slates.width)
     return np.where(log.slates.mask_BK, (log.clicks_BK - offset_K) / np.maximum(slope_K, clip), 0.0)
 
@@ -125,6 +131,11 @@ def affine_value(
     Arguments as there, errors as `affine_credit`.
     """
     return _discounted(log, affine_credit(log, model, min_slope=min_slope), rankings, k)
+
+
+def _without_attraction(text: str) -> str:
+    """The text of a click model up to its last parameter, the attraction, which credit does not depend on."""
+    return text.partition("attraction=")[0].rstrip("(), ")
 
 
 def _discounted(requests: Requests, credit_BK: FloatArray, rankings: Rankings, k: int | None) -> FloatArray:

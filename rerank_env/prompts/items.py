@@ -1,15 +1,6 @@
-"""Items as parts of a line: texts that cannot break out of it, shortened texts, and the IDs that items go by.
+"""Items as parts of a line: what stands between their parts, shortened texts, and the IDs that items go by.
 
-May import numpy and `rerank_env.data`, `rerank_env.rewards`. What is done to a text is done character by character, and
-no character becomes more than one, so that bounds on length and alphabet follow from the catalogue's.
-
-A guarded text: `<`, `>` and `|` become the look-alikes U+2039, U+203A and U+00A6, so that no title can hold a tag, a
-special token of a chat template such as `<|im_end|>`, a semantic ID in angle brackets, or this library's own separator;
-control characters become U+FFFD; invisible format characters (bidirectional overrides, zero-width blanks, the tag
-characters that smuggle text) are left out, but for the joiners that scripts and emoji need. Special tokens in square
-brackets, `[INST]`, are not touched: brackets are common in titles. Half a surrogate pair, which no tokenizer can
-encode, becomes U+FFFD in guarded and plain texts alike. Line breaks of every kind are gone already: a catalogue makes
-white space single.
+May import `rerank_env.data` and `rerank_env.rewards`.
 """
 
 from __future__ import annotations
@@ -30,55 +21,6 @@ SEPARATOR = " | "
 
 LEVEL = " > "
 """What stands between one label and the next."""
-
-RULES = 1
-"""Goes up when texts are cleaned or shortened in another way, so that templates get another hash."""
-
-_LOOKALIKES = {"<": "\u2039", ">": "\u203a", "|": "\u00a6"}
-_UNREADABLE = "\ufffd"
-_JOINERS = "\u200c\u200d"
-_VISIBLE_FORMATS = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2"
-"""Format characters that are drawn: signs in front of Arabic and Syriac numbers."""
-
-
-class _Plain(dict[int, str]):
-    """A table for `str.translate` that is filled as it is asked: halves of surrogate pairs are replaced."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self.of(chr(code))
-        return self[code]
-
-    @staticmethod
-    def of(character: str) -> str:
-        return _UNREADABLE if unicodedata.category(character) == "Cs" else character
-
-
-class _Guarded(_Plain):
-    """The same for guarded texts."""
-
-    @staticmethod
-    def of(character: str) -> str:
-        category = unicodedata.category(character)
-        if category in ("Cc", "Cs"):
-            return _UNREADABLE
-        if category == "Cf":
-            return character if character in _JOINERS or character in _VISIBLE_FORMATS else ""
-        return _LOOKALIKES.get(character, character)
-
-
-_PLAIN, _GUARDED = _Plain(), _Guarded()
-
-
-def cleaned(text: str, *, guarded: bool) -> str:
-    """The text as it may stand in a line, see the module; blanks that are left at an end or doubled are taken out."""
-    if not guarded:
-        return text.translate(_PLAIN)
-    return " ".join(text.translate(_GUARDED).split())
-
-
-def alphabet(characters: str, *, guarded: bool) -> str:
-    """Every character that texts made of `characters` can hold once they are `cleaned`."""
-    return characters.translate(_GUARDED if guarded else _PLAIN)
 
 
 def labels_of(catalog: Catalog) -> Sequence[Sequence[str]]:
