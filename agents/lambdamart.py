@@ -23,13 +23,18 @@ from rerank_env.agents.evidence import saving
 from rerank_env.agents.evidence.features import Evidence
 from rerank_env.agents.evidence.lists import Lists
 from rerank_env.data.requests import Requests
-from rerank_env.rewards.arguments import whole
+from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import FloatArray, IntArray
 from rerank_env.rewards.errors import CheckpointError, InputError, MissingExtraError
 from rerank_env.rewards.rankings import from_scores
 
 KIND, MODEL = "lambdamart", "model.txt"
 METRIC = "ndcg"
+MOST = 2**31 - 1
+"""The largest whole number that lightgbm reads."""
+
+MOST_LEAVES = 2**17
+"""The largest trees that it grows."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,16 @@ class LambdaMartSettings:
             "cutoff": 1,
             "folds": 2,
         }.items():
-            whole(name, getattr(self, name), least=least)
+            object.__setattr__(self, name, whole(name, getattr(self, name), least=least))
+            most = MOST_LEAVES if name == "leaves" else MOST
+            if getattr(self, name) > most:
+                raise InputError(f"{name} is {getattr(self, name)}; give a whole number of at most {most}")
+        for name in ("learning_rate", "features_a_tree", "lists_a_tree", "leaf_penalty"):
+            object.__setattr__(self, name, finite(name, getattr(self, name)))
         for name in ("learning_rate", "features_a_tree", "lists_a_tree"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number above 0 and at most 1")
-        if not 0.0 <= self.leaf_penalty < np.inf:
+        if self.leaf_penalty < 0.0:
             raise InputError(f"leaf_penalty is {self.leaf_penalty}; give a finite number of at least 0")
 
     def parameters(self, *, seed: int) -> dict[str, Any]:
@@ -133,8 +143,10 @@ class LambdaMart:
         With `validation`, growing stops when NDCG there is not better for `patience` trees, and the best number is
         kept. Without, each of `folds` parts of the users is held out once; the number of trees that is best on average
         is grown on all of `train`. Lists whose gains are all equal are left out. The same arguments give the same
-        model. Raises `MissingExtraError` without lightgbm, `InputError` for lists that nothing can be learned from.
+        model. Raises `MissingExtraError` without lightgbm, `InputError` for lists that nothing can be learned from and
+        for a seed below 0.
         """
+        seed = whole("seed", seed, least=0)
         lightgbm, settings = _lightgbm(), settings or LambdaMartSettings()
         lists = Lists.of(train, evidence)
         held = None if validation is None else Lists.of(validation, evidence)

@@ -46,10 +46,12 @@ class LinearSettings:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        if not isinstance(self.penalties, (tuple, list)):
+            raise InputError(f"penalties are {self.penalties!r}; give a tuple of numbers")
         object.__setattr__(self, "penalties", tuple(finite("penalty", penalty) for penalty in self.penalties))
         if not self.penalties or min(self.penalties) <= 0:
             raise InputError(f"penalties are {self.penalties}; give at least one number, each above 0")
-        whole("folds", self.folds, least=2)
+        object.__setattr__(self, "folds", whole("folds", self.folds, least=2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +88,11 @@ class LinearPlackettLuce:
 
         Without `validation` each of `folds` parts of the users is held out once, and the weights are fitted on all of
         `train` in the end. Lists whose gains are all equal are left out. Raises `InputError` for lists that nothing
-        can be learned from, or numbers so large that the fit does not end.
+        can be learned from, numbers so large that the fit does not end, or a seed below 0.
         """
         settings = settings or LinearSettings()
         lists = Lists.of(train, evidence)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(whole("seed", seed, least=0))
         if len(settings.penalties) == 1:
             splits = []
         elif validation is not None:
@@ -127,8 +129,8 @@ class LinearPlackettLuce:
         """The policy that `save_pretrained` left: it answers as before. Raises `CheckpointError`."""
         config, evidence, _ = saving.read(directory, KIND)
         try:
-            weights_F = np.array([config["weights"][name] for name in evidence.names], dtype=np.float64)
-            return cls(evidence, weights_F, float(config["penalty"]))
+            weights = [finite(f"the weight of {name}", config["weights"][name]) for name in evidence.names]
+            return cls(evidence, np.array(weights), finite("penalty", config["penalty"]))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the model in {directory} cannot be read ({error}); save it again") from error
 

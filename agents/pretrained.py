@@ -64,6 +64,21 @@ def read(directory: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
     return record["config"], weights
 
 
+def kind_of(directory: str | os.PathLike[str]) -> str:
+    """The kind of policy that a directory says it holds. Raises `CheckpointError` where it says nothing of the kind."""
+    path = Path(directory) / CONFIG
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{directory} has no {CONFIG}; pass a folder that save_pretrained wrote") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); save the policy again") from error
+    kind = record.get("kind") if isinstance(record, dict) else None
+    if not isinstance(kind, str):
+        raise CheckpointError(f"{path} names no kind of policy; pass a folder that save_pretrained wrote")
+    return kind
+
+
 def remove(directory: str | os.PathLike[str]) -> None:
     """Forget the policy that `write` left, if there is one; other files stay. `CheckpointError` where that fails."""
     folder = Path(directory)

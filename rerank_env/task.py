@@ -77,8 +77,9 @@ class Task:
         """Resolve the arguments of the environment.
 
         Raises `UnknownNameError` for an unknown name, suggesting the nearest, and `InputError` for data without a
-        request, metrics that are not a list, a reward that needs what this environment does not know, IDs that do not
-        fit the prompt, or, where answers are to cite them, two candidates of one request with the same.
+        request, metrics that are not a list, a reward that needs what this environment does not know, and IDs that do
+        not fit the prompt. With action="text" also, naming the request, where two candidates have the same ID and are
+        to be cited by it, or the budget cannot hold the prompt; and `DataError` for the IDs of another catalogue.
         """
         one_of("action kind", action, ACTIONS)
         one_of("tie rule", ties, TIES)
@@ -94,7 +95,7 @@ class Task:
         for quality in (scorer.reward, *qualities):
             check_met(quality.needs, provided, f"in an environment with action={action!r}, {quality}", REMEDIES)
         if action == "text":
-            prompts.answer_ids(requests)  # raises now what would otherwise be raised in the middle of a run
+            prompts.check(requests)  # raises now what would otherwise be raised in the middle of a run
         return cls(
             requests=requests,
             scorer=scorer,

@@ -195,6 +195,49 @@ def test_everything_is_a_probability_and_0_where_padded(data, users):
     assert (users.log_likelihood_B(some, drawn_BK, shown_BK) > -np.inf).all()
 
 
+STEEP = st.sampled_from([0.0, 5e-324, 1.0, 700.0, 1000.0, 2000.0, 1e308]) | st.floats(0, 1e6)
+TINY = st.sampled_from([5e-324, 1e-300, 0.5, 1.0]) | st.floats(0, 1, exclude_min=True)
+ANY_CHANCE = TINY | st.just(0.0)
+EXTREME_PLACE = {
+    "eta": STEEP,
+    "curve": st.sampled_from(["power", "log2"]) | st.lists(TINY, min_size=6, max_size=6).map(tuple),
+    "attraction": ATTRACTIONS,
+}
+EXTREME: st.SearchStrategy[ClickModel] = st.one_of(
+    st.builds(PositionBased, **EXTREME_PLACE),
+    st.builds(TrustBias, right=st.floats(1e-300, 1), wrong=st.sampled_from([0.0, 5e-324]), **EXTREME_PLACE),
+    st.builds(TrustBias, right=st.just(1.0), wrong=st.floats(0, 1, exclude_max=True), **EXTREME_PLACE),
+    st.builds(
+        Cascade,
+        after_click=ANY_CHANCE,
+        after_skip=st.lists(ANY_CHANCE, min_size=6, max_size=6).map(tuple),
+        attraction=ATTRACTIONS,
+    ),
+)
+
+
+@given(st.data(), EXTREME)
+def test_probabilities_stay_probabilities_however_steep_examination_is(data, users):
+    some = data.draw(requests())
+    shown_BK = data.draw(rankings_of(some.slates))
+    seen_BK, clicked_BK = users.examination_BK(some, shown_BK), users.click_probability_BK(some, shown_BK)
+    drawn_BK = users.sample(some, shown_BK, rng=np.random.default_rng(0))
+    for values_BK in (users.attraction_BK(some), seen_BK, clicked_BK, drawn_BK):
+        assert np.isfinite(values_BK).all()
+        assert ((values_BK >= 0) & (values_BK <= 1)).all()
+    assert (clicked_BK <= seen_BK).all()
+    assert np.isfinite(users.expected_clicks_B(some, shown_BK)).all()
+    assert (users.log_likelihood_B(some, drawn_BK, shown_BK) > -np.inf).all()
+
+
+def test_places_that_no_float_can_say_how_few_look_at_get_no_clicks():
+    # 2^-2000 and less are 0 in floats; the first place is looked at by all, clicked by 0.8 and by 0.8 * 0.9 + 0.2 * 0.6
+    two = asked([0.8, 0.5])
+    assert PositionBased(eta=2000, attraction=AS_IS).click_probability_BK(two).tolist() == [[0.8, 0.0]]
+    trusting = TrustBias(eta=2000, right=0.9, wrong=0.6, attraction=AS_IS)
+    assert trusting.click_probability_BK(two)[0] == pytest.approx([0.84, 0.0])
+
+
 @given(st.data(), MODELS)
 def test_nobody_looks_at_a_lower_place_more(data, users):
     some = data.draw(requests())

@@ -2,7 +2,7 @@
 
 import re
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -259,6 +259,18 @@ def test_texts_of_models_are_read_as_written(text, model):
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(text, sentence):
     with pytest.raises(InputError, match=sentence):
+        parse_click_model(text)
+
+
+@pytest.mark.parametrize(
+    ("called", "field"),
+    [(kind, field.name) for kind in (*MODEL_OF.values(), Grades) for field in fields(kind)],
+    ids=lambda part: part if isinstance(part, str) else part.name,
+)
+def test_a_parameter_that_is_given_twice_is_refused_whichever_it_is(called, field):
+    twice = f"{called.name}({field}=1, {field}=0)".replace("attraction=1", "attraction=grades")
+    text = f"pbm(attraction={twice})" if called is Grades else twice
+    with pytest.raises(InputError, match=rf"{re.escape(twice)} gives {field} twice; give it once"):
         parse_click_model(text)
 
 

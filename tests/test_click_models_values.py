@@ -267,6 +267,42 @@ def test_a_log_that_the_model_did_not_make_is_refused(people):
             affine_credit(log, TRUST, min_slope=slope)
 
 
+PLACES = {
+    "eta": st.sampled_from([0.5, 1.0]),
+    "curve": st.sampled_from(["power", (1.0, 0.5, 0.25)]),
+    "attraction": st.sampled_from([AS_IS, CALM]),
+}
+BY_PLACE = st.one_of(
+    st.builds(PositionBased, **PLACES),
+    st.builds(TrustBias, right=st.sampled_from([0.98, (0.9, 0.8, 0.7)]), wrong=st.sampled_from([0.65, 0.1]), **PLACES),
+)
+
+
+@given(BY_PLACE, BY_PLACE, st.booleans())
+@settings(max_examples=80)
+def test_clicks_are_corrected_by_the_model_that_made_them_whatever_its_attraction_and_by_no_other(made, given_, moved):
+    three = Requests.of([[0, 1, 2]], [[0.8, 0.5, 0.2]])
+    log = logged(three, made, rankings=[[2, 0, 1]] if moved else None, rng=np.random.default_rng(0), sessions=2)
+    if replace(made, attraction=AS_IS) == replace(given_, attraction=AS_IS):
+        assert (affine_credit(log, given_) == affine_credit(log, made)).all()
+        assert (affine_credit(log.take([1]), given_) == affine_credit(log, made)[1:]).all()
+    else:
+        with pytest.raises(InputError, match="give the model that made"):
+            affine_credit(log, given_)
+
+
+def test_the_latest_model_made_the_clicks_and_a_log_from_elsewhere_names_none(people):
+    told = logged(logged(people, TRUST, rng=np.random.default_rng(0)), PBM, rng=np.random.default_rng(1))
+    assert np.isfinite(affine_credit(told, PBM)).all()
+    with pytest.raises(
+        InputError, match=r"were made up by pbm\(.*\), not by trust\(.*\); give the model that made them"
+    ):
+        affine_credit(told, TRUST)
+    with pytest.raises(InputError, match=r"were made up by cascade\(.*\), not by pbm\(.*\)"):
+        affine_credit(logged(people, Cascade(1, attraction=CALM), rng=np.random.default_rng(0)), replace(PBM, eta=0.0))
+    assert np.isfinite(affine_credit(replace(told, notes=("bought",)), TRUST)).all()
+
+
 def test_what_cannot_be_enumerated_or_valued_is_refused(people):
     wide = Requests.of([range(15)], [[0.0] * 15])
     with pytest.raises(InputError, match="lists are up to 15 long, too long to enumerate; give lists of at most 14"):

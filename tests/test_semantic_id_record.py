@@ -263,6 +263,58 @@ def test_ids_of_another_version_or_with_senseless_fields_are_refused(tmp_path: P
             load(tmp_path, texts=TEXTS)
 
 
+@pytest.mark.parametrize("key", [None, "kind", "version", "sizes", "catalogue", "method"])
+def test_a_description_with_anything_else_in_any_place_makes_no_sense(key: str | None, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    save(small(), tmp_path)
+    told = json.loads((tmp_path / "semantic_ids.json").read_text())
+    tensors = safetensors.load_file(tmp_path / "semantic_ids.safetensors")
+    strange = [None, True, 0, -1, 1.0, 10**400, float("inf"), [], {}, [[1]], [True, 3, 2], "x"]
+    texts = [
+        json.dumps(value if key is None else told | {key: value})
+        for value in strange
+        if (key, value) != ("method", "x")
+    ]
+    nested = "[" * 100_000
+    texts += ["", "{", nested] if key is None else [json.dumps(told | {key: "?"}).replace('"?"', nested)]
+    for text in texts:
+        (tmp_path / "semantic_ids.json").write_text(text)
+        safetensors.save_file(tensors, tmp_path / "semantic_ids.safetensors", metadata={"description": text})
+        with pytest.raises(DataError if json_of(text, "catalogue") == "x" else CheckpointError):
+            load(tmp_path, texts=TEXTS)
+
+
+def json_of(text: str, key: str) -> object:
+    """What a description says under a key, None where it says nothing."""
+    try:
+        return json.loads(text)[key]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+@pytest.mark.parametrize("name", ["codes", "drawn_from"])
+def test_tables_of_anything_else_make_no_sense(name: str, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    save(small(), tmp_path)
+    text = (tmp_path / "semantic_ids.json").read_text()
+    tensors = safetensors.load_file(tmp_path / "semantic_ids.safetensors")
+    whole = tensors.pop(name)
+    for strange in (
+        None,
+        whole.astype(float),
+        whole.astype(bool),
+        whole[None],
+        whole[:0],
+        whole[:3],
+        whole + 9,
+        whole - 9,
+    ):
+        changed = tensors if strange is None else tensors | {name: strange}
+        safetensors.save_file(changed, tmp_path / "semantic_ids.safetensors", metadata={"description": text})
+        with pytest.raises(CheckpointError, match="do not make sense"):
+            load(tmp_path, texts=TEXTS)
+
+
 def test_files_without_safetensors_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)

@@ -8,16 +8,18 @@ torch and all layers below.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from rerank_env import durable
-from rerank_env.agents import pretrained
+from rerank_env.agents import Policy, lambdamart, linear, pretrained
 from rerank_env.agents.listwise import ListwisePolicy
-from rerank_env.data import load
+from rerank_env.agents.token_policy import TokenPolicy
+from rerank_env.data import load, read_options
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.context import check_met
@@ -34,12 +36,21 @@ POLICY = "policy"
 RECORD = "run.json"
 DEFAULT_REWARD = "gain"
 
+POLICIES: Mapping[str, Any] = {
+    ListwisePolicy.kind: ListwisePolicy,
+    TokenPolicy.kind: TokenPolicy,
+    lambdamart.KIND: lambdamart.LambdaMart,
+    linear.KIND: linear.LinearPlackettLuce,
+}
+"""The policies that can be read from a directory, by the kind that is written there."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
     """What to train: `method` dapo or supervised, on which data, with which reward and seed.
 
-    None means the default: for `kind` what the data set has first, for `reward`, which only dapo reads,
+    `options` of the data set as `rerank_env.data.read_options` reads them. None means the default: for `kind` what the
+    data set has first, for `reward`, which only dapo reads,
     `DEFAULT_REWARD`, for `steps` and `learning_rate` what the method's configuration says. Every field can be given to
     `rerank train`. Raises `InputError` or `UnknownNameError` naming the field.
     """
@@ -47,6 +58,7 @@ class RunSettings:
     method: str = "dapo"
     data: str = "movielens-100k"
     kind: str | None = None
+    options: str | None = None
     reward: str | None = None
     seed: int = 0
     steps: int | None = None
@@ -55,6 +67,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         """Check what can be checked without the data."""
         one_of("method", self.method, METHODS)
+        read_options(self.options)
         self.config()
         if self.reward is not None:
             needs = parse_reward(self.reward).needs
@@ -88,8 +101,9 @@ def train_run(
     """
     if directory.is_file():
         raise InputError(f"{directory} is a file; name a directory, which is made where needed")
-    train = load(settings.data, split="train", kind=settings.kind)
-    validation = load(settings.data, split="validation", kind=settings.kind)
+    options = read_options(settings.options)
+    train = load(settings.data, split="train", kind=settings.kind, **options)
+    validation = load(settings.data, split="validation", kind=settings.kind, **options)
     policy = ListwisePolicy.for_requests(train, generator=torch.Generator().manual_seed(settings.seed))
     with durable.held(directory):
         store = CheckpointStore(directory)
@@ -125,16 +139,16 @@ def run_settings(path: Path) -> RunSettings | None:
         raise CheckpointError(f"{record} cannot be read ({error}); start the run again in another directory") from error
 
 
-def trained_policy(path: Path) -> ListwisePolicy:
-    """The policy of a finished run's directory, or of a directory in `from_pretrained` form.
+def trained_policy(path: Path) -> Policy:
+    """The policy of a finished run's directory, or of a directory in `from_pretrained` form, of whatever kind.
 
     Raises `CheckpointError` where there is none, or the run is not finished.
     """
-    if (path / POLICY / pretrained.CONFIG).is_file():
-        return ListwisePolicy.from_pretrained(path / POLICY)
-    if (path / RECORD).is_file():
+    if (path / RECORD).is_file() and not (path / POLICY / pretrained.CONFIG).is_file():
         raise CheckpointError(f"the run in {path} is not finished; run its `rerank train` command again")
-    return ListwisePolicy.from_pretrained(path)
+    folder = path / POLICY if (path / POLICY / pretrained.CONFIG).is_file() else path
+    found: Policy = POLICIES.get(pretrained.kind_of(folder), ListwisePolicy).from_pretrained(folder)
+    return found
 
 
 def arguments(settings: RunSettings) -> list[str]:

@@ -10,17 +10,18 @@ import hashlib
 import io
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rerank_env import durable
 from rerank_env.agents.evidence.features import KINDS, Evidence
-from rerank_env.agents.evidence.pairs import PairCounts, Takers
+from rerank_env.agents.evidence.pairs import GAPS, PairCounts, Takers
 from rerank_env.agents.evidence.similarity import ItemVectors
+from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import CheckpointError
 
 CONFIG, EVIDENCE = "config.json", "evidence.npz"
@@ -53,13 +54,15 @@ def read(directory: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
     try:
         record = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         found, version, config, digests = (record[key] for key in ("kind", "version", "config", "sha256"))
+        if not (isinstance(config, dict) and isinstance(digests, dict)):
+            raise ValueError("the settings and the digests are no objects")
         parts = {name: (folder / name).read_bytes() for name in digests}
     except FileNotFoundError as error:
         missing = Path(str(error.filename)).name
         raise CheckpointError(f"{folder} has no {missing}; pass a folder that save_pretrained wrote") from error
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"the model in {folder} cannot be read ({error}); save it again") from error
-    if found != kind or version != VERSION:
+    if found != kind or version != VERSION or type(version) is not int:
         raise CheckpointError(
             f"{folder} holds a {found!r} model of version {version}, not a {kind!r} model of version {VERSION}; use "
             "the class and the release that saved it"
@@ -69,7 +72,7 @@ def read(directory: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], 
             raise CheckpointError(f"{CONFIG} and {name} in {folder} were not saved together; save the model again")
     try:
         evidence = _unpacked(parts.pop(EVIDENCE))
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zip, zlib and npy readers have a dozen ways to say that bytes are not theirs
         raise CheckpointError(f"the evidence in {folder} cannot be read ({error}); save the model again") from error
     return config, evidence, parts
 
@@ -79,6 +82,7 @@ def _packed(evidence: Evidence) -> bytes:
     takers, pairs = evidence.takers, evidence.pairs
     arrays = {
         **{f"takers_{name}": getattr(takers, name) for name in ("users_U", "keys_N", "places_N", "counts_I")},
+        "catalogue": np.array(evidence.catalogue),
         "pairs_keys_P": pairs.keys_P,
         "pairs_counts_PG": pairs.counts_PG.astype(np.int32),  # counts of users, of which there are fewer than 2^31
     }
@@ -92,8 +96,9 @@ def _packed(evidence: Evidence) -> bytes:
 def _unpacked(data: bytes) -> Evidence:
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         arrays = dict(file.items())
-    takers = Takers(*(arrays[f"takers_{name}"] for name in ("users_U", "keys_N", "places_N", "counts_I")))
-    pairs = PairCounts(arrays["pairs_keys_P"], arrays["pairs_counts_PG"].astype(np.int64), len(takers.counts_I))
+    takers = Takers(*(_whole(arrays[f"takers_{name}"]) for name in ("users_U", "keys_N", "places_N", "counts_I")))
+    keys_P, counts_PG = _whole(arrays["pairs_keys_P"]), _whole(arrays["pairs_counts_PG"], axes=2)
+    items = len(takers.counts_I)
     vectors = {}
     for kind in KINDS:
         found = {
@@ -101,4 +106,19 @@ def _unpacked(data: bytes) -> Evidence:
         }
         if found:
             vectors[kind] = ItemVectors.of_arrays(found)
-    return Evidence(takers, pairs, vectors)
+    if len(takers.keys_N) != len(takers.places_N) or counts_PG.shape != (len(keys_P), len(GAPS)):
+        raise ValueError("its counts do not fit each other")
+    if any(len(rows) != items for rows in vectors.values()):
+        raise ValueError(f"its vectors are not those of {items} items")
+    if takers.keys_N.max(initial=-1) >= len(takers.users_U) * items:
+        raise ValueError(f"it has counts of more than {len(takers.users_U)} users")
+    if arrays["catalogue"].dtype.kind != "U" or arrays["catalogue"].shape:
+        raise ValueError("its catalogue's hash is no text")
+    return Evidence(takers, PairCounts(keys_P, counts_PG, items), vectors, str(arrays["catalogue"].item()))
+
+
+def _whole(values: npt.NDArray[np.generic], *, axes: int = 1) -> IntArray:
+    """The same as int64; `ValueError` for other than whole numbers along so many axes."""
+    if values.dtype.kind not in "iu" or values.ndim != axes:
+        raise ValueError(f"it has counts of shape {values.shape} and dtype {values.dtype}")
+    return values.astype(np.int64)

@@ -86,8 +86,14 @@ class ItemVectors:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, npt.NDArray[np.generic]]) -> ItemVectors:
-        """What `arrays` gave. Raises `KeyError` or `ValueError` where they are not."""
+        """What `arrays` gave. Raises whatever numpy and scipy find fault with where they are not."""
         if "dense" in arrays:
-            return cls(np.asarray(arrays["dense"], dtype=np.float32))
-        shape = tuple(int(length) for length in arrays["shape"])
-        return cls(sparse.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape))
+            dense = np.asarray(arrays["dense"], dtype=np.float32)
+            if dense.ndim != 2:
+                raise ValueError(f"vectors have shape {dense.shape}")
+            return cls(dense)
+        rows, columns = (int(length) for length in arrays["shape"])
+        parts = np.asarray(arrays["data"], dtype=np.float32), arrays["indices"], arrays["indptr"]
+        matrix = sparse.csr_matrix(parts, shape=(rows, columns))
+        matrix.check_format(full_check=True)  # scipy's loops trust the columns blindly
+        return cls(matrix)

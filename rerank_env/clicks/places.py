@@ -8,11 +8,10 @@ place i = 1, 2, ...:
     position-based  slope_i = e_i              offset_i = 0         Richardson et al. 2007; Craswell et al. 2008
     trust bias      slope_i = e_i (r_i - w_i)  offset_i = e_i w_i   Agarwal et al. 2019; Vardasbi et al. 2020
 
-with e_i the probability of looking, r_i of clicking what pleases and w_i of clicking what does not (1 and 0 in the
-first). Under the first a
-click over e_i expects g, so inverse propensities are unbiased. Under the second it expects (r_i - w_i) g + w_i: they
-are not, and no other propensity of the place mends it, while (click - offset_i) / slope_i is (Vardasbi et al. 2020,
-2008.10242). May import numpy and `rerank_env`'s data and rewards.
+with e_i the probability of looking, r_i of clicking what pleases and w_i of clicking what does not, under the
+first 1 and 0. There a click over e_i expects g, so inverse propensities are unbiased. Under the second it expects
+(r_i - w_i) g + w_i: they are not, and no other propensity of the place mends it, while (click - offset_i) / slope_i is
+(Vardasbi et al. 2020, 2008.10242). May import numpy and `rerank_env`'s data and rewards.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from rerank_env.rewards.errors import InputError
 Data = Annotated[str, typer.Option(help="Data set: `movielens-100k`, `synthetic`, `amazon-beauty`, ...")]
 Kind = Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: what the data set has first).")]
 
+Options = Annotated[str | None, typer.Option(help="Options of the data set: `first_stage=bm25,slate_size=20`, ...")]
+
 
 @contextmanager
 def progress() -> Iterator[Progress]:

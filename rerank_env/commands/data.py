@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from rerank_env.commands.console import Kind, progress
+from rerank_env.commands.console import Kind, Options, progress
 from rerank_env.rewards.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ Seed = Annotated[int, typer.Option(min=0, help="Decides folds, weights and the o
 Folds = Annotated[int, typer.Option(min=2, help="Models for the lists of train, each blind to its share of the users.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs of a SASRec (default: those of its settings).")]
 Text = Annotated[int | None, typer.Option(min=0, help="Numbers a SASRec reads of an item's text (0: ids only).")]
-Split = Annotated[str, typer.Option(help="`leave_one_out` or `global_time`.")]
 
 
 @app.command()
@@ -46,21 +45,21 @@ def build(
     folds: Folds = 4,
     epochs: Epochs = None,
     text: Text = None,
-    split: Split = "leave_one_out",
 ) -> None:
     """Make the candidate lists of a data set: train the first stage, and for train one a fold that never saw its users.
 
-    Prints recall, the ceiling of any re-ranker, and the share of targets on top of the list, which must be alike for
-    train, validation and test. A SASRec on Amazon Beauty takes about two minutes a model and core; one that was
-    trained is kept, an interrupted one goes on when the command is run again.
+    Prints recall, the ceiling of any re-ranker, and the share of targets on top of the list, and warns where that is
+    not alike for train, validation and test. A SASRec on Amazon Beauty takes about two minutes a model and core; one
+    that was trained is kept, and an interrupted one goes on when the command is run again.
     """
     from rerank_env.data import SPLITS, amazon
     from rerank_env.training.first_stage import building
 
-    settings = _settings(first_stage, seed, folds, epochs, text, split)
+    settings = _settings(first_stage, seed, folds, epochs, text)
     log = _log(name)
-    models = len(building.parts(log, settings)) if first_stage == "sasrec" else 0
-    print(f"{models} models of {settings.sasrec.epochs} epochs to train, then lists for {len(log)} interactions")
+    if first_stage == "sasrec":
+        epochs = settings.sasrec.epochs
+        print(f"{len(building.parts(log, settings))} models of {epochs} epochs, those that are there aside; then lists")
     with progress() as bars:
         tasks: dict[str, TaskID] = {}
         show = partial(_show, bars, tasks)
@@ -75,9 +74,11 @@ def build(
         table.add_row(f"ndcg@{cut}", *(f"{found.ndcg[cut]:.4f}" for found in places.values()))
     table.add_row("on top, of those in the top 10", *(f"{found.on_top:.4f}" for found in places.values()))
     rich.print(table)
+    for warning in building.disagreements(places):
+        print(f"warning: {warning}")
+    given = {"first_stage": first_stage, "seed": seed} | ({"variant": settings.variant} if settings.variant else {})
     print(amazon.lists_path(name, first_stage, seed, settings.variant))
-    if settings.variant:
-        print(f"load them with variant={settings.variant!r}")
+    print("use them with: --options " + ",".join(f"{option}={value}" for option, value in given.items()))
 
 
 @app.command()
@@ -88,7 +89,6 @@ def fit(
     folds: Folds = 4,
     epochs: Epochs = None,
     text: Text = None,
-    split: Split = "leave_one_out",
     settings: Annotated[str | None, typer.Option(help="All settings as JSON, in place of the options above.")] = None,
 ) -> None:
     """Train one SASRec of those that `rerank data build` needs, and print where it is."""
@@ -96,7 +96,7 @@ def fit(
     from rerank_env.training.first_stage import building
     from rerank_env.training.first_stage.sasrec import fit as fitted
 
-    chosen_settings = _settings("sasrec", seed, folds, epochs, text, split) if settings is None else _read(settings)
+    chosen_settings = _settings("sasrec", seed, folds, epochs, text) if settings is None else _read(settings)
     parts = building.parts(_log(name), chosen_settings)
     chosen = parts[one_of("part", part, parts)]
     with progress() as bars:
@@ -111,15 +111,13 @@ def _show(bars: Progress, tasks: dict[str, TaskID], what: str, done: int, total:
     bars.update(tasks[what], completed=done)
 
 
-def _settings(
-    first_stage: str, seed: int, folds: int, epochs: int | None, text: int | None, split: str
-) -> FirstStageSettings:
+def _settings(first_stage: str, seed: int, folds: int, epochs: int | None, text: int | None) -> FirstStageSettings:
     from rerank_env.training.first_stage.sasrec import SasRecSettings
     from rerank_env.training.first_stage.settings import FirstStageSettings
 
     given: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     sasrec = SasRecSettings(shape={} if text is None else {"text": text}, **given)
-    return FirstStageSettings(first_stage=first_stage, seed=seed, folds=folds, split=split, sasrec=sasrec)
+    return FirstStageSettings(first_stage=first_stage, seed=seed, folds=folds, sasrec=sasrec)
 
 
 def _read(settings: str) -> FirstStageSettings:
@@ -145,12 +143,14 @@ def describe(
         str, typer.Argument(help="Data set: `movielens-100k`, `synthetic`, `amazon-beauty`, ...")
     ] = "movielens-100k",
     kind: Kind = None,
+    options: Options = None,
 ) -> None:
     """Print sizes, label density, the incoming order's NDCG@10, head-room and traps of every split."""
-    from rerank_env.data import SPLITS, load
+    from rerank_env.data import SPLITS, load, read_options
     from rerank_env.data.describe import describe as described
 
-    found = {split: described(load(name, split=split, kind=kind)) for split in SPLITS}
+    given = read_options(options)
+    found = {split: described(load(name, split=split, kind=kind, **given)) for split in SPLITS}
     table = Table("", title=name if kind is None else f"{name}, {kind}")
     for split in SPLITS:
         table.add_column(split, justify="right")

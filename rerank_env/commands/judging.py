@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rerank_env.commands.console import Data, Kind, check_folder, print_columns, write_json
+from rerank_env.commands.console import Data, Kind, Options, check_folder, print_columns, write_json
 from rerank_env.rewards.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def evaluate(
     data: Annotated[str | None, typer.Option(help="Data set (default: what the first run was trained on).")] = None,
     split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "test",
     kind: Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: the first run's).")] = None,
+    options: Options = None,
     output: Annotated[Path | None, typer.Option(help="Write the whole evaluation to this JSON file.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides shuffles and bootstrap resamples.")] = 0,
 ) -> None:
@@ -52,7 +53,7 @@ def evaluate(
     check_folder(output)
     loaded = {name: [trained_policy(path) for path in paths] for name, paths in named.items()}
     settings = run_settings(next(iter(named.values()))[0])
-    requests = _requests(data, split=split, kind=kind, like=settings)
+    requests = _requests(data, split=split, kind=kind, options=options, like=settings)
     found = evaluated(requests, loaded, seed=seed)
     write_json(output, found.to_dict())
     rows = found.to_dict()["rows"]
@@ -70,6 +71,7 @@ def bias(
     data: Annotated[str | None, typer.Option(help="Data set (default: what the run was trained on).")] = None,
     split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
     kind: Annotated[str | None, typer.Option(help="`graded` or `next_item` (default: the run's).")] = None,
+    options: Options = None,
     shuffles: Annotated[int, typer.Option(min=2, help="Random orders of each request.")] = 8,
     metric: Annotated[str, typer.Option(help="Whose variance under the orders is reported: any reward.")] = MAIN_METRIC,
     output: Annotated[Path | None, typer.Option(help="Write the whole report to this JSON file.")] = None,
@@ -97,7 +99,7 @@ def bias(
         if not Path(policy).is_dir():
             raise InputError(f"{policy!r} is no directory, and no baseline, which are {', '.join(baselines)}")
         asked, settings = trained_policy(Path(policy)), run_settings(Path(policy))
-    requests = _requests(data, split=split, kind=kind, like=settings)
+    requests = _requests(data, split=split, kind=kind, options=options, like=settings)
     found = position_bias(asked, requests, shuffles=shuffles, seed=seed, metric=metric)
     write_json(output, found.to_dict())
     print(found)
@@ -108,6 +110,7 @@ def audit(
     data: Data = "movielens-100k",
     split: Annotated[str, typer.Option(help="`train`, `validation` or `test`.")] = "validation",
     kind: Kind = None,
+    options: Options = None,
     text_format: Annotated[
         str, typer.Option(help="How texts are written: `list`, `arrows`, `json`, `tagged-...`")
     ] = "list",
@@ -128,7 +131,7 @@ def audit(
     Exit codes: 0 PASS, 1 FAIL, 3 UNDECIDED; 2 for any mistake, such as a name that does not exist. With a function or
     a parser of your own, use Python: `rerank_env.rewards.audit`.
     """
-    from rerank_env.data import load
+    from rerank_env.data import load, read_options
     from rerank_env.rewards import parse_reward
     from rerank_env.rewards.arguments import one_of
     from rerank_env.rewards.formats import FORMATS
@@ -137,7 +140,7 @@ def audit(
     check_folder(output)
     parse_reward(reward)  # a wrong name is found before the data are read
     one_of("text format", text_format, FORMATS)
-    requests = load(data, split=split, kind=kind)
+    requests = load(data, split=split, kind=kind, **read_options(options))
     found = audit_requests(reward, requests, seed=seed, text_format=text_format, step=step, search=search)
     write_json(output, found.to_dict() | {"data": requests.name})
     print(requests.name)
@@ -147,14 +150,18 @@ def audit(
     raise typer.Exit({True: 0, False: 1, None: UNDECIDED}[found.passed])
 
 
-def _requests(data: str | None, *, split: str, kind: str | None, like: RunSettings | None) -> Requests:
-    """The requests that are named; what is left out is that of the run, and without one MovieLens-100K, graded."""
-    from rerank_env.data import load
+def _requests(
+    data: str | None, *, split: str, kind: str | None, options: str | None, like: RunSettings | None
+) -> Requests:
+    """The requests that are named; what is left out is that of the run, and without one MovieLens-100K."""
+    from rerank_env.data import load, read_options
 
+    same = like is not None and data in (None, like.data)
     return load(
         data or (like.data if like else "movielens-100k"),
         split=split,
-        kind=kind or (like.kind if like else None),
+        kind=kind or (like.kind if same and like else None),
+        **read_options(options if options is not None else (like.options if same and like else None)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import rich
 import typer
 
-from rerank_env.commands.console import Data, Kind, print_columns, progress
+from rerank_env.commands.console import Data, Kind, Options, print_columns, progress
 
 Directory = Annotated[Path, typer.Option(help="Where checkpoints, logs and results go; run again to go on.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Updates a run (default: the method's).")]
@@ -56,6 +56,7 @@ def train(
     directory: Directory,
     data: Data = "movielens-100k",
     kind: Kind = None,
+    options: Options = None,
     reward: Annotated[
         str | None, typer.Option(help="What dapo maximises: `gain` (default), `gr2`, `ndcg@10.over_incoming()`, ...")
     ] = None,
@@ -71,7 +72,14 @@ def train(
     from rerank_env.training.runs import POLICY, RunSettings, train_run
 
     settings = RunSettings(
-        method=method, data=data, kind=kind, reward=reward, seed=seed, steps=steps, learning_rate=learning_rate
+        method=method,
+        data=data,
+        kind=kind,
+        options=options,
+        reward=reward,
+        seed=seed,
+        steps=steps,
+        learning_rate=learning_rate,
     )
     with progress() as bars:
         task = bars.add_task(method, total=settings.config().steps)

@@ -19,8 +19,9 @@ from rerank_env.data.readers import movielens
 from rerank_env.data.requests import KINDS, Requests
 from rerank_env.data.split import SPLITS
 from rerank_env.rewards.arguments import one_of, whole
+from rerank_env.rewards.errors import InputError
 
-__all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Dataset", "Requests", "fetch_dataset", "load"]
+__all__ = ["DATASETS", "KINDS", "SPLITS", "Catalog", "Dataset", "Requests", "fetch_dataset", "load", "read_options"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,22 @@ def load(name: str, *, split: str = "train", kind: str | None = None, **options:
         if not isinstance(known[option], str) and (value is not None or known[option] is not None):
             options[option] = whole(option, value, least=0)
     return _splits(name, kind, tuple(sorted({**known, **options}.items())))[split]
+
+
+def read_options(text: str | None) -> dict[str, Any]:
+    """The options of a data set from a line: `first_stage=bm25,slate_size=20`; whole numbers become numbers.
+
+    Nothing gives none. Raises `InputError` for what is not NAME=VALUE, or names an option twice.
+    """
+    options: dict[str, Any] = {}
+    for part in filter(None, (text or "").split(",")):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not (name and sign and value) or name in options:
+            raise InputError(
+                f"the option {part!r} is not NAME=VALUE, each name once, as in first_stage=bm25,slate_size=20"
+            )
+        options[name] = int(value) if value.isdecimal() else value
+    return options
 
 
 def fetch_dataset(name: str, *, progress: bool | None = None) -> Path | None:

@@ -17,10 +17,14 @@ from rerank_env.data.next_item import SPLITTERS
 from rerank_env.data.readers import amazon_sequences
 from rerank_env.data.requests import Requests
 from rerank_env.data.split import SPLITS
+from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import DataError
 
 NAMES = {f"amazon-{domain}": domain for domain in amazon_sequences.DOMAINS}
 """The data sets and the domains of their files."""
+
+STAGES = ("sasrec", "popularity", "bm25")
+"""The first stages that lists can be by."""
 
 
 def read(name: str) -> Interactions:
@@ -53,6 +57,7 @@ def build(
     defaults. Raises `DataError` where the lists were not built, and what they raise.
     """
     del kind  # there is one
+    one_of("first stage", first_stage, STAGES)
     path = lists_path(name, first_stage, seed, variant)
     if not path.is_file():
         other = f" and variant {variant!r}" if variant else ""

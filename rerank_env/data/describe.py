@@ -135,6 +135,8 @@ def _warnings(
     unseen: float | None,
 ) -> list[str]:
     found = []
+    if barren_share == 1.0:
+        return [_barren(barren_share)]
     if not head_room:
         found.append("the incoming order of every request is ideal already: there is nothing to learn but to copy it")
     if twins > MANY_EQUAL_TEXTS:
@@ -152,5 +154,9 @@ def _warnings(
             f"{equal_share:.1%} of requests hold candidates with equal scores: their incoming order is arbitrary"
         )
     if barren_share:
-        found.append(f"{barren_share:.1%} of requests hold nothing relevant: no answer to them earns anything")
+        found.append(_barren(barren_share))
     return found
+
+
+def _barren(share: float) -> str:
+    return f"{share:.1%} of requests hold nothing relevant: no answer to them earns anything"

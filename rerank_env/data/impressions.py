@@ -7,7 +7,7 @@ columns; `requests` makes of it the record that everything else reads. May impor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -15,14 +15,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env.data import rules
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.ids import user_numbers, whole_number
 from rerank_env.data.requests import Requests
+from rerank_env.data.rules import Rule
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError, InputError
 from rerank_env.rewards.rankings import MIN_CANDIDATES
-from rerank_env.rewards.slates import MAX_RELEVANCE
 
 Propensity = Literal["examination", "selection"]
 """The probability that the place was looked at, or that the logging policy put the item there."""
@@ -34,26 +35,14 @@ Texts = npt.NDArray[np.object_]
 
 EXAMINATION = "the probability that the place was looked at"
 
-_MOST_WHOLE = 2.0**53
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a number of a row has to be: in words, and as a test of an array in which NaN stands for no number."""
-
-    expected: str
-    holds: Callable[[FloatArray], BoolArray]
-
-
 RULES: Mapping[str, Rule] = {
-    "position": Rule("a whole number from 1", lambda v: (v >= 1) & (v <= _MOST_WHOLE) & (v == np.floor(v))),
-    "click": Rule("0 or 1", lambda v: (v == 0) | (v == 1)),
-    "propensity": Rule("a probability above 0 and at most 1", lambda v: (v > 0) & (v <= 1)),
-    "score": Rule("a number that a float32 can hold", lambda v: np.abs(v) <= _FLOAT32_MAX),
-    "relevance": Rule(f"a number from 0 to {MAX_RELEVANCE:g}", lambda v: (v >= 0) & (v <= MAX_RELEVANCE)),
-    "timestamp": Rule("seconds or a date as ISO 8601", np.isfinite),
-    "prediction": Rule("a probability", lambda v: (v >= 0) & (v <= 1)),
+    "position": rules.POSITION,
+    "click": rules.CLICK,
+    "propensity": rules.PROPENSITY,
+    "score": rules.SCORE,
+    "relevance": rules.RELEVANCE,
+    "timestamp": rules.TIMESTAMP,
+    "prediction": rules.PREDICTION,
 }
 """The columns of numbers, in the order of the schema."""
 
@@ -148,6 +137,14 @@ class Impressions:
     def __len__(self) -> int:
         """How many requests."""
         return len(self.sizes_B)
+
+    def __repr__(self) -> str:
+        """The counts, not the columns."""
+        known = ", ".join(column for column, name in FIELDS.items() if getattr(self, name) is not None)
+        return (
+            f"Impressions({len(self):,} requests, {len(self.items_N):,} rows, {len(self.item_ids_I):,} items, "
+            f"{known} (of {self.propensity}))"
+        )
 
     def take(self, start: int, stop: int) -> Impressions:
         """The requests from `start` up to `stop`, with the same vocabulary of items."""

@@ -7,6 +7,7 @@ numpy, `rerank_env.data` and `rerank_env.rewards`. Suffixes: `_N` interactions, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ def leave_one_out(log: Interactions) -> Targets:
 def global_time(log: Interactions) -> Targets:
     """All interactions after one moment are test, those after an earlier one validation, the rest train.
 
-    The moments are those that put at least `SHARES` of the interactions behind them; equal times are never parted. A
+    The moments are those that leave at least `SHARES` of the interactions behind them; equal times are never parted. A
     later interaction is asked for where its user has an earlier one. Raises `InputError` where a part would be empty,
     and where the times are no moments but places in the users' sequences.
     """
@@ -67,8 +68,9 @@ def global_time(log: Interactions) -> Targets:
             "use leave_one_out"
         )
     times = np.sort(log.times_N)
-    test_from = times[round(len(times) * (1 - SHARES["test"]))]
-    validation_from = times[round(len(times) * (1 - SHARES["test"] - SHARES["validation"]))]
+    latest = math.ceil(len(times) * SHARES["test"])
+    test_from = times[len(times) - latest]
+    validation_from = times[max(0, len(times) - latest - math.ceil(len(times) * SHARES["validation"]))]
     test_N = log.times_N >= test_from
     validation_N = (log.times_N >= validation_from) & ~test_N
     if not validation_N.any() or (test_N | validation_N).all():

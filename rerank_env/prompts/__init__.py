@@ -8,15 +8,17 @@ or by semantic IDs, and `rerank_env.rewards.parsing` reads both back. May import
     PromptWriter("json", prompt="3-index-steps").write(requests)[0].chat
 
 - `wordings`: the templates by name; `template`: what a template is
-- `items`: what a line says of an item, and what no title can do to it
+- `guard`: what no title can do to its line
+- `items`: what a line says of an item, and what it is shortened to
 - `budget`: how long a prompt may be, and what is left out of one that is longer
 - `lines`: one prompt; `writer`: requests to prompts; `asking`: shuffled, shown, and read back
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Unpack
+
+import numpy as np
 
 from rerank_env.data.requests import Requests
 from rerank_env.prompts.asking import Asked, ask
@@ -25,7 +27,8 @@ from rerank_env.prompts.items import IdTable, TextTable
 from rerank_env.prompts.lines import Prompt
 from rerank_env.prompts.template import Message, Template
 from rerank_env.prompts.wordings import DEFAULT, PROMPT, TEMPLATES, template_of
-from rerank_env.prompts.writer import PromptWriter, Wording
+from rerank_env.prompts.writer import PromptWriter, Rows, Wording
+from rerank_env.rewards.errors import InputError
 
 __all__ = [
     "DEFAULT",
@@ -54,15 +57,18 @@ def build_prompt(requests: Requests, row: int, *, text_format: str = "list", **w
     """The prompt of one request as one text.
 
     `row` counts from 0; `text_format` and `wording` are the arguments of `PromptWriter`. A user without history is said
-    to have none. Raises `InputError` for a row that does not exist and `UnknownNameError` for an unknown format.
+    to have none. Raises `InputError` for a row that is no whole number or does not exist and `UnknownNameError` for an
+    unknown format.
     """
+    if isinstance(row, bool) or not isinstance(row, int | np.integer):
+        raise InputError(f"row is {row!r}; give a whole number from 0")
     return build_prompts(requests, [row], text_format=text_format, **wording)[0]
 
 
 def build_prompts(
-    requests: Requests, rows: Sequence[int] | None = None, *, text_format: str = "list", **wording: Unpack[Wording]
+    requests: Requests, rows: Rows | None = None, *, text_format: str = "list", **wording: Unpack[Wording]
 ) -> list[str]:
-    """The prompts of `rows` (all requests where None) as texts, in that order; see `build_prompt`."""
+    """The prompts of `rows` (numbers or a mask, all requests where None) as texts, in order; see `build_prompt`."""
     return [prompt.text for prompt in PromptWriter(text_format, **wording).write(requests, rows)]
 
 

@@ -65,7 +65,8 @@ class ItemIds:
     """The IDs of items as they stand in text, checked when first used.
 
     Raises `InputError` for a table that is none, for an item that it does not hold, and for an ID that could be taken
-    for a part of an answer, see `rerank_env.rewards.formats.names`.
+    for a part of an answer, see `rerank_env.rewards.formats.names`. What a table with `check_catalogue(texts)` raises
+    is raised by `check`.
     """
 
     def __init__(self, table: IdTable) -> None:
@@ -75,10 +76,20 @@ class ItemIds:
             )
         self._table = table
         self._known: dict[int, str] = {}
+        self._checked: Catalog | None = None
 
     def __deepcopy__(self, memo: dict[int, object]) -> ItemIds:
         """Itself: the IDs of items do not change."""
         return self
+
+    def check(self, catalog: Catalog) -> None:
+        """Have the table look at the catalogue, where it can tell its own; once for each that comes in turn."""
+        if catalog is self._checked:
+            return
+        check = getattr(self._table, "check_catalogue", None)
+        if check is not None:
+            check(catalog.texts)
+        self._checked = catalog
 
     def of(self, item: int) -> str:
         """The ID of the item with that number, from 0."""

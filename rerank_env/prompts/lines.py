@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from rerank_env.data.catalog import Catalog
 from rerank_env.prompts.budget import Budget
-from rerank_env.prompts.items import LEVEL, SEPARATOR, ItemIds, cleaned, labels_of, shortened
+from rerank_env.prompts.guard import cleaned
+from rerank_env.prompts.items import LEVEL, SEPARATOR, ItemIds, labels_of, shortened
 from rerank_env.prompts.template import Message, Template
 
 
@@ -62,11 +63,14 @@ class Item(NamedTuple):
 class CatalogItems(dict[int, Item]):
     """The items of one catalogue as the lines of a template have them, each made when it is first asked for.
 
-    Raises `InputError` for an item without a usable ID, where there is a table of them.
+    Where there is a table of IDs, raises what it does for another catalogue, and `InputError` for an item without a
+    usable ID.
     """
 
     def __init__(self, catalog: Catalog, template: Template, ids: ItemIds | None) -> None:
         super().__init__()
+        if ids is not None:
+            ids.check(catalog)
         self.catalog = catalog
         self._template = template
         self._ids = ids
@@ -108,6 +112,13 @@ class Lines:
         if budget is None:
             return Prompt(self.messages())
         longest = max(len(item.text) for item in self.items())
-        dropped, limit = budget.cut(lambda *cuts: Prompt(self.messages(*cuts)).text, len(self.seen), longest)
+        dropped, limit = budget.cut(self._filled, len(self.seen), longest)
         cut = 0 if limit is None else sum(len(item.text) > limit for item in self.items(dropped))
         return Prompt(self.messages(dropped, limit), dropped, cut)
+
+    def check(self, budget: Budget) -> None:
+        """Raise `InputError` where `prompt` would, for less work."""
+        budget.check(self._filled, len(self.seen))
+
+    def _filled(self, dropped: int, limit: int | None) -> str:
+        return Prompt(self.messages(dropped, limit)).text

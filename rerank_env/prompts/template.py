@@ -1,19 +1,21 @@
 """The wording of a prompt as a value: its blocks, their order, which message they stand in, and a hash of all of it.
 
-May import numpy, `rerank_env.prompts.items` and `rerank_env.rewards`. Nothing here knows requests: lines come in, a
-prompt comes out.
+May import `rerank_env.prompts.guard`, `rerank_env.prompts.items` and `rerank_env.rewards`. Nothing here knows requests:
+lines come in, a prompt comes out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from rerank_env.prompts.items import LEVEL, MARK, RULES, SEPARATOR
+from rerank_env.prompts.guard import RULES
+from rerank_env.prompts.items import LEVEL, MARK, SEPARATOR
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS, has_reasoning
@@ -26,6 +28,9 @@ PARTS = ("id", "text", "labels")
 
 BLOCKS = ("opening", "priming", "steps", "answer", "candidates", "history", "closing")
 """The parts that a message is put together from, with an empty line between them."""
+
+SIZED = ("candidates", "closing")
+"""The fields that may say how many candidates there are, besides the answers."""
 
 HASH_CHARS = 16
 """64 bits of SHA-256: enough to tell templates apart, short enough for a column."""
@@ -52,9 +57,13 @@ class Template:
     those of `shows` that are known of it, with ` | ` between them. A history without a line says `nothing`, one whose
     `{count}` oldest entries were left out begins with `earlier`, an item without text is called `untitled`. `{size}` is
     the number of candidates, in `answers`, `candidates` and `closing`; no other block is formatted. `guarded` texts
-    have the characters replaced that could pass for tags, tokens or separators, see `rerank_env.prompts.items`.
+    have the characters replaced that could pass for tags, tokens or separators, see `rerank_env.prompts.guard`.
 
-    Raises `InputError` for blocks, parts or answers that do not exist or are missing, `UnknownNameError` for `cites`.
+    A placeholder stands at most once in a text, bare (no `:` or `!`), and `{item}` in both kinds of line, `{number}` in
+    those of candidates where answers cite it; braces that are meant as such are doubled where a text is formatted.
+
+    Raises `InputError` for blocks, parts, answers or placeholders that do not exist or are missing, `UnknownNameError`
+    for `cites`.
     """
 
     version: str
@@ -92,11 +101,39 @@ class Template:
             )
         if set(self.answers) != set(FORMATS):
             raise InputError(f"template {self.version!r} has answers for {sorted(self.answers)}; give {list(FORMATS)}")
+        self._check_placeholders("offered", self.offered, ["item"] + ["number"] * (self.cites == "numbers"), ["number"])
+        self._check_placeholders("seen", self.seen, ["item"], ["feedback"])
+        self._check_placeholders("earlier", self.earlier, [], ["count"])
+        for name in SIZED:
+            self._check_placeholders(name, getattr(self, name), [], ["size"])
+        for name, text in self.answers.items():
+            self._check_placeholders(f"answers[{name!r}]", text, [], ["size"])
+
+    def _check_placeholders(self, name: str, text: object, needed: list[str], optional: list[str]) -> None:
+        """Raise `InputError` unless a text can be formatted, and grows by no more than one of each value."""
+        known = dict.fromkeys(needed + optional)
+        found: list[str] = []
+        usual = isinstance(text, str)
+        try:
+            for _, placeholder, spec, conversion in string.Formatter().parse(str(text)):
+                if placeholder is not None:
+                    found.append(placeholder)
+                    usual = usual and placeholder in known and not spec and not conversion
+        except ValueError:  # a brace without its other half
+            usual = False
+        if not usual or len(set(found)) < len(found) or not set(needed) <= set(found):
+            raise InputError(
+                f"template {self.version!r} has {name}={text!r}; use {' and '.join(f'{{{field}}}' for field in known)} "
+                f"at most once each, bare, {' and '.join(f'{{{field}}}' for field in needed) or 'none'} in any case, "
+                "and doubled braces for others"
+            )
 
     @cached_property
     def hash(self) -> str:
         """The first characters of the SHA-256 of all fields and of how items are written: equal hash, equal prompt."""
-        text = json.dumps([asdict(self), SEPARATOR, LEVEL, MARK, RULES], sort_keys=True, ensure_ascii=True)
+        text = json.dumps(
+            [asdict(self), SEPARATOR, LEVEL, MARK, RULES[self.guarded]], sort_keys=True, ensure_ascii=True
+        )
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:HASH_CHARS]
 
     def primed(self, priming: str) -> Template:

@@ -7,24 +7,19 @@ candidates, `_I` items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.requests import Requests
 from rerank_env.prompts.budget import Budget, budget_of
-from rerank_env.prompts.items import (
-    LEVEL,
-    MARK,
-    SEPARATOR,
-    IdTable,
-    ItemIds,
-    alphabet,
-    labels_of,
-)
+from rerank_env.prompts.guard import alphabet
+from rerank_env.prompts.items import LEVEL, MARK, SEPARATOR, IdTable, ItemIds, labels_of
 from rerank_env.prompts.lines import CatalogItems, Lines, Prompt
 from rerank_env.prompts.template import Template
 from rerank_env.prompts.wordings import DEFAULT, template_of
@@ -38,6 +33,10 @@ _NUMBER_CHARS = 16
 
 _NUMBER_CHARSET = "+-.0123456789einfa"
 """What numbers are written in."""
+
+
+Rows = Sequence[int] | Sequence[bool] | npt.NDArray[np.integer[Any] | np.bool_]
+"""Rows of requests: their numbers, or a mask."""
 
 
 class Wording(TypedDict, total=False):
@@ -55,6 +54,8 @@ class PromptWriter:
     `text_format`: how answers are asked for, one of those that `rerank_env.rewards.parse` reads. `prompt`: a template
     or its name, see `rerank_env.prompts.wordings`. `semantic_ids`: the IDs of the catalogue's items, by item number: a
     list of texts, or an object with `text(item)`; shown by templates that show IDs, and needed where answers cite them.
+    An object with `check_catalogue(texts)` is asked, when requests come, whether their catalogue is its own: what it
+    raises, such as `DataError`, is raised by every method that is given requests. Other tables are taken at their word.
     `prompt_budget`: see `rerank_env.prompts.budget`; a number is one of characters.
 
     Raises `UnknownNameError` for an unknown format or template, `InputError` for IDs that are missing, of no use to the
@@ -91,14 +92,38 @@ class PromptWriter:
         """Whether answers name candidates by their IDs, not by their numbers."""
         return self.template.cites == "ids"
 
-    def write(self, requests: Requests, rows: Sequence[int] | None = None) -> list[Prompt]:
+    def write(self, requests: Requests, rows: Rows | None = None) -> list[Prompt]:
         """The prompts of `rows` (all requests where None), in that order.
 
-        A user without history is said to have none. Raises `InputError`, naming the request, for a row that does not
-        exist, for IDs that are not distinct, and for a budget that cannot hold its candidates.
+        `rows` are whole numbers from 0, in any order and number, or a mask of one truth value a request. A user without
+        history is said to have none. Raises `InputError` for rows that are neither, and, naming the request, for a row
+        that does not exist, for IDs that are not distinct, and for a budget that cannot hold its candidates.
         """
         rows_B = checked_rows(rows, len(requests))
-        self.answer_ids(requests, rows_B.tolist())
+        self.answer_ids(requests, rows_B)
+        prompts = []
+        for row, lines in self._lines(requests, rows_B):
+            with _named(row):
+                prompts.append(lines.prompt(self.budget))
+        return prompts
+
+    def check(self, requests: Requests) -> None:
+        """Raise now what `write` and `answer_ids` would raise for one of the requests, in the middle of a run.
+
+        For less work than they do: where there is a budget, one count of a prompt a request as a rule, none where the
+        budget is one of characters that no prompt can exceed.
+        """
+        self.answer_ids(requests)
+        budget = self.budget
+        if budget is None or (budget.count is len and self.longest_chars(requests) <= budget.limit):
+            return
+        for row, lines in self._lines(requests, np.arange(len(requests))):
+            with _named(row):
+                lines.check(budget)
+
+    def _lines(self, requests: Requests, rows_B: IntArray) -> Iterator[tuple[int, Lines]]:
+        """The rows, each with what its prompt is made of."""
+        items = self._items(requests.catalog)
         batch = zip(
             rows_B.tolist(),
             requests.history_BH[rows_B].tolist(),
@@ -106,21 +131,18 @@ class PromptWriter:
             requests.candidates_BK[rows_B].tolist(),
             strict=True,
         )
-        prompts, items = [], self._items(requests.catalog)
         for row, history, feedback, candidates in batch:
             seen = [(items[item], value) for item, value in zip(history, feedback, strict=True) if item != PAD]
             offered = [items[item] for item in candidates if item != PAD]
-            try:
-                prompts.append(Lines(self.template, self.text_format, seen, offered).prompt(self.budget))
-            except InputError as cause:
-                raise InputError(f"the prompt of request {row} {cause}") from cause
-        return prompts
+            yield row, Lines(self.template, self.text_format, seen, offered)
 
-    def answer_ids(self, requests: Requests, rows: Sequence[int] | None = None) -> list[tuple[str, ...]] | None:
+    def answer_ids(self, requests: Requests, rows: Rows | None = None) -> list[tuple[str, ...]] | None:
         """What answers to `rows` name the candidates by, in incoming order; None where they name their numbers.
 
         Raises `InputError`, naming the request, where an item has no usable ID or two candidates have the same.
         """
+        if self.ids is not None:
+            self.ids.check(requests.catalog)
         if not self.cites_ids:
             return None
         return [self.answer_ids_of(requests, row) for row in checked_rows(rows, len(requests)).tolist()]
@@ -128,6 +150,7 @@ class PromptWriter:
     def answer_ids_of(self, requests: Requests, row: int) -> tuple[str, ...]:
         """The same for one request, which does exist; for templates whose answers cite IDs."""
         assert self.ids is not None, "was checked where the writer was made"
+        self.ids.check(requests.catalog)
         found = tuple([self.ids.of(item) for item in requests.candidates_BK[row].tolist() if item != PAD])
         if len(set(found)) < len(found):
             again = next(one for place, one in enumerate(found) if one in found[:place])
@@ -140,6 +163,8 @@ class PromptWriter:
     def characters(self, requests: Requests) -> str:
         """Every character that a prompt of `requests` can hold, sorted, each once."""
         template, catalog = self.template, requests.catalog
+        if self.ids is not None:
+            self.ids.check(catalog)
         labels = "".join({label for row in labels_of(catalog) for label in row})
         texts = alphabet(catalog.characters + labels + " ", guarded=template.guarded)
         ids = "".join(map(self.ids.of, range(len(catalog)))) if self.ids is not None else ""
@@ -167,12 +192,39 @@ class PromptWriter:
         return items
 
 
-def checked_rows(rows: Sequence[int] | None, count: int) -> IntArray:
-    """Row numbers as an array, all of `count` where None; raises `InputError` for one that does not exist."""
-    rows_B = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
-    for row in rows_B[(rows_B < 0) | (rows_B >= count)][:1]:
+def checked_rows(rows: Rows | None, count: int) -> IntArray:
+    """Row numbers as an array, all of `count` where None, those that a mask is true for where one is given.
+
+    Raises `InputError` for a row that does not exist, a mask of another length, and what is no list of either.
+    """
+    if rows is None:
+        return np.arange(count)
+    try:
+        given = np.asarray(rows)
+    except ValueError as cause:  # lists of unequal length
+        raise InputError("rows holds lists of unequal length; give one list of row numbers, or a mask") from cause
+    if not given.size and given.ndim == 1:
+        return np.arange(0)  # an empty list has no type of its own
+    if given.ndim != 1 or given.dtype.kind not in "iub":
+        raise InputError(
+            f"rows has dtype {given.dtype} and shape {given.shape}; give one list of row numbers, or a mask"
+        )
+    if given.dtype.kind == "b":
+        if len(given) != count:
+            raise InputError(f"rows is a mask of {len(given)} entries for {count} requests; give one a request")
+        return np.flatnonzero(given)
+    for row in given[(given < 0) | (given >= count)][:1]:
         raise InputError(f"request {row} does not exist; the data has requests 0..{count - 1}")
-    return rows_B
+    return given.astype(np.int64)
+
+
+@contextmanager
+def _named(row: int) -> Iterator[None]:
+    """Say of what is wrong with a prompt which request it is the one of."""
+    try:
+        yield
+    except InputError as cause:
+        raise InputError(f"the prompt of request {row} {cause}") from cause
 
 
 def _row_chars(items_BN: IntArray, chars_I: IntArray, extra_chars: int) -> IntArray:

@@ -72,12 +72,15 @@ def load(directory: str | os.PathLike[str], *, texts: Sequence[str]) -> Semantic
         raise CheckpointError(f"{DESCRIPTION} and {TABLE} in {folder} were not saved together; save the IDs again")
     try:
         told = json.loads(text)
-        if (told["kind"], told["version"]) != ("semantic-ids", VERSION):
-            raise InputError(f"they are {told['kind']!r} of version {told['version']}, not of version {VERSION}")
+        version = told["version"]
+        if (told["kind"], version) != ("semantic-ids", VERSION) or type(version) is not int:
+            raise InputError(f"they are {told['kind']!r} of version {version}, not of version {VERSION}")
+        if not (isinstance(told["catalogue"], str) and isinstance(told["method"], str)):
+            raise InputError("the catalogue's hash and the method are no text")
         ids = SemanticIds(
             tensors["codes"], tuple(told["sizes"]), tensors["drawn_from"], told["catalogue"], told["method"]
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"the semantic IDs in {folder} do not make sense: {error}; save them again") from error
     ids.check_catalogue(texts)
     return ids

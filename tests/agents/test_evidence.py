@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +19,7 @@ from rerank_env.data import Catalog, Requests
 from rerank_env.data.interactions import Interactions
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import random_rankings
+from rerank_env.semantic_ids import catalogue_hash
 
 TEXTS = ("red lip balm", "red lip gloss", "green tea soap", "soap", "black tea", "")
 LABELS = (("lips",), ("lips", "acme"), ("bath",), ("bath", "acme"), ("food",), ())
@@ -283,6 +286,38 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     other = Requests.of([[0, 1]], [[1, 0]], catalog=Catalog.of(["a", "b"]))
     with pytest.raises(InputError, match="a catalogue of 2 items but the evidence was fitted on 6"):
         Evidence.fit(log, everything(log)).features(other)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations(range(6)), st.integers(0, 5), st.sampled_from(["", "pen", "red lip balm"]))
+def test_only_the_texts_of_the_log_in_their_order_are_its_catalogue(order: list[int], item: int, text: str) -> None:
+    log = log_of([1, 1, 2, 2], [0, 1, 0, 1])
+    evidence = Evidence.fit(log, everything(log))
+    requests = requests_of([[1, 4]], [[0]], [5])
+    texts = [TEXTS[old] for old in order]
+    texts[item] = text
+    found = replace(requests, catalog=Catalog.of([f" {line.replace(' ', '  ')}" for line in texts], popularity=[2] * 6))
+    if tuple(texts) == TEXTS:
+        np.testing.assert_array_equal(evidence.features(found), evidence.features(requests))
+    else:
+        with pytest.raises(InputError, match="the 6 items of the requests' catalogue are not those .* fit it on the"):
+            evidence.features(found)
+
+
+def test_a_catalogue_is_hashed_once_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of([1, 1, 2, 2], [0, 1, 0, 1])
+    evidence = Evidence.fit(log, everything(log))
+    hashed: list[int] = []
+    monkeypatch.setattr(features, "catalogue_hash", lambda texts: hashed.append(1) or catalogue_hash(texts))
+    requests = requests_of([[1, 4], [0, 2]], [[0], [1]], [5, 6])
+    for rows in ([0], [1], [0, 1]):
+        evidence.features(requests.take(rows))
+    evidence.features(requests_of([[1, 4]], [[0]], [5]))
+    assert len(hashed) == 2
+    known = weakref.ref(requests.catalog)
+    del requests
+    gc.collect()
+    assert known() is None
 
 
 def test_a_log_of_which_nothing_is_seen_still_gives_features() -> None:

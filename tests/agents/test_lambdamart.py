@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,40 @@ def test_lists_that_teach_nothing_are_left_out_and_refused_where_there_is_nothin
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, float], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         LambdaMartSettings(**wrong)  # type: ignore[arg-type]
+
+
+WHOLE = ("leaves", "rows_in_leaf", "most_trees", "patience", "cutoff", "folds")
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(LambdaMartSettings)])
+def test_settings_that_are_no_such_number_are_refused_whichever_it_is(name: str) -> None:
+    for strange in (None, "x", True, -1, math.nan, math.inf, (1,), 10**400, *((2.0, 2**31) if name in WHOLE else ())):
+        with pytest.raises(InputError, match=f"{name} is "):
+            LambdaMartSettings(**{name: strange})  # type: ignore[arg-type]
+    given = np.int64(2) if name in WHOLE else np.float32(0.5)
+    kept = getattr(LambdaMartSettings(**{name: given}), name)  # type: ignore[arg-type]
+    assert (type(kept), kept) == ((int, 2) if name in WHOLE else (float, 0.5))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "x", None, True])
+def test_a_seed_that_is_none_is_refused_before_anything_is_grown(seed: object) -> None:
+    for validation in (None, VALIDATION):
+        with pytest.raises(InputError, match="seed is .*; give a whole number of at least 0"):
+            LambdaMart.fit(TRAIN, validation, evidence=EVIDENCE, settings=SMALL, seed=seed)  # type: ignore[arg-type]
+
+
+def test_trees_that_are_larger_than_lightgbm_grows_cannot_be_asked_for() -> None:
+    assert replace(SMALL, leaves=2**17).leaves == 131072
+    with pytest.raises(InputError, match="leaves is 131073; give a whole number of at most 131072"):
+        replace(SMALL, leaves=2**17 + 1)
+
+
+def test_requests_over_another_catalogue_of_as_many_items_are_refused() -> None:
+    foreign = replace(TEST, catalog=Catalog.of(TEST.catalog.texts[::-1]))
+    with pytest.raises(InputError, match=f"the {ITEMS} items of the requests' catalogue are not those"):
+        POLICY.rank(foreign, rng=rng())
+    with pytest.raises(InputError, match=f"the {ITEMS} items of the requests' catalogue are not those"):
+        LambdaMart.fit(foreign, evidence=EVIDENCE, settings=SMALL)
 
 
 def test_a_loaded_policy_answers_as_the_saved_one(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +146,103 @@ def test_a_penalty_that_is_too_heavy_is_not_chosen() -> None:
 def test_penalties_have_to_be_above_zero(penalties: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match="each above 0"):
         LinearSettings(penalties=penalties)
+
+
+def test_requests_over_another_catalogue_of_as_many_items_are_refused_by_a_loaded_policy_too(tmp_path: Path) -> None:
+    evidence, requests = small_world()
+    fitted = LinearPlackettLuce.fit(requests, evidence=evidence)
+    fitted.save_pretrained(tmp_path)
+    foreign = replace(requests, catalog=Catalog.of(requests.catalog.texts[::-1]))
+    for policy in (fitted, LinearPlackettLuce.from_pretrained(tmp_path)):
+        with pytest.raises(InputError, match="the 12 items of the requests' catalogue are not those"):
+            policy.rank(foreign, rng=np.random.default_rng(0))
+    with pytest.raises(InputError, match="the 12 items of the requests' catalogue are not those"):
+        LinearPlackettLuce.fit(requests, foreign, evidence=evidence)
+
+
+def put(folder: Path, name: str, data: bytes) -> None:
+    """Another file, with its digest: what only somebody who meant it could have written."""
+    record = json.loads((folder / "config.json").read_text())
+    record["sha256"][name] = hashlib.sha256(data).hexdigest()
+    (folder / name).write_bytes(data)
+    (folder / "config.json").write_text(json.dumps(record))
+
+
+STRANGE = [None, True, 0, -1, math.inf, 10**400, "x", "\0", 1.0, [], {}, ["evidence.npz"], {"evidence.npz": 1}, [[1]]]
+KEYS = [
+    (), ("kind",), ("version",), ("config",), ("config", "penalty"), ("config", "weights"),
+    ("config", "weights", "score"), ("sha256",), ("sha256", "evidence.npz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", KEYS, ids=".".join)
+def test_a_configuration_with_anything_else_in_any_place_cannot_be_read(keys: tuple[str, ...], tmp_path: Path) -> None:
+    evidence, requests = small_world()
+    LinearPlackettLuce.fit(requests, evidence=evidence).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    whole = path.read_text()
+    for value in STRANGE:
+        top = {"all": json.loads(whole)}
+        part, last = top, "all"
+        for key in keys:
+            part, last = part[last], key
+        part[last] = value
+        path.write_text(json.dumps(top["all"]))
+        if last in ("penalty", "score") and value in (0, -1, 1) and value is not True:
+            LinearPlackettLuce.from_pretrained(tmp_path)
+        else:
+            with pytest.raises(CheckpointError):
+                LinearPlackettLuce.from_pretrained(tmp_path)
+    for text in ("", "{", "[" * 100_000, '{"kind": ' * 100_000, "\ud800".encode("utf-16-le", "surrogatepass")):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(CheckpointError):
+            LinearPlackettLuce.from_pretrained(tmp_path)
+
+
+def test_evidence_that_is_anything_else_cannot_be_read_even_with_its_digest(tmp_path: Path) -> None:
+    evidence, requests = small_world()
+    LinearPlackettLuce.fit(requests, evidence=evidence).save_pretrained(tmp_path)
+    whole = (tmp_path / "evidence.npz").read_bytes()
+    with np.load(io.BytesIO(whole)) as file:
+        arrays = dict(file.items())
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 0xFF
+    packed = [b"", b"PK", b"x" * 100, whole[:200], whole[len(whole) // 2 :], bytes(flipped), one_array(np.arange(3))]
+    for name, values in arrays.items():
+        packed.append(archive({other: arrays[other] for other in arrays if other != name}))
+        for strange in (np.array(["x"] * values.size), values.ravel()[:1].reshape(1, 1, 1), values.ravel()[:0]):
+            packed.append(archive(arrays | {name: strange}))
+    for data in packed:
+        put(tmp_path, "evidence.npz", data)
+        with pytest.raises(CheckpointError, match="the evidence in .* cannot be read"):
+            LinearPlackettLuce.from_pretrained(tmp_path)
+    put(tmp_path, "evidence.npz", archive(arrays))
+    LinearPlackettLuce.from_pretrained(tmp_path)
+
+
+def one_array(values: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def archive(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("strange", [None, "x", True, -1, -0.5, math.nan, (), ("x",), (None,)])
+def test_arguments_that_are_no_such_number_are_refused_in_a_sentence(strange: object) -> None:
+    evidence, requests = small_world()
+    with pytest.raises(InputError, match="penalt(ies are|y is)"):
+        LinearSettings(penalties=strange)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="penalt(ies are|y is)"):
+        LinearSettings(penalties=(strange,))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="folds is"):
+        LinearSettings(folds=strange)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed is"):
+        LinearPlackettLuce.fit(requests, evidence=evidence, seed=strange)  # type: ignore[arg-type]
 
 
 def test_weights_that_do_not_fit_the_evidence_are_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rerank_env.data import SPLITS, amazon, lists, load
+from rerank_env.data import SPLITS, amazon, lists, load, read_options
 from rerank_env.data import _splits as splits_of
 from rerank_env.data.lists import CandidateLists
 from rerank_env.data.next_item import leave_one_out
@@ -104,3 +104,19 @@ def test_without_the_folder_the_variable_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RERANK_DATA", str(tmp_path))
     with pytest.raises(DataError, match="amazon_toys is no folder"):
         amazon.read("amazon-toys")
+
+
+def test_options_are_read_from_a_line() -> None:
+    assert read_options(None) == read_options("") == {}
+    assert read_options("first_stage=bm25, slate_size=20") == {"first_stage": "bm25", "slate_size": 20}
+
+
+@pytest.mark.parametrize("text", ["slate_size", "slate_size=", "=3", "a=1,a=2"])
+def test_a_line_that_is_no_options_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not NAME=VALUE"):
+        read_options(text)
+
+
+def test_a_first_stage_that_there_is_not_is_told_at_once(beauty: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'sasrec'"):
+        load("amazon-beauty", first_stage="sasrek")

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rerank_env.data.readers import amazon_sequences
-from rerank_env.data.readers.amazon_sequences import ITEMS, NO_TEXT, SEQUENCES, folder_of, read
+from rerank_env.data.readers.amazon_fields import NO_TITLE
+from rerank_env.data.readers.amazon_sequences import ITEMS, SEQUENCES, folder_of, read
 from rerank_env.rewards.errors import DataError, UnknownNameError
 
 
@@ -45,7 +46,7 @@ def test_a_purchase_has_its_place_as_time_one_as_rating_and_the_title_as_text(tm
     log = read(tmp_path)
     assert log.users_N.tolist() == [0, 0, 1, 1, 1] and log.times_N.tolist() == [0, 1, 0, 1, 2]
     assert log.ratings_N.tolist() == [1] * 5 and log.item_count == 4
-    assert [log.texts[i] for i in log.items_N] == [NO_TEXT, "Soap", "Soap", "nail polish", NO_TEXT]
+    assert [log.texts[i] for i in log.items_N] == [NO_TITLE, "Soap", "Soap", "nail polish", NO_TITLE]
     assert log.labels[log.items_N[1]] == ("label 7", "label 9") and log.labels[log.items_N[0]] == ()
     assert log.content_IC.shape == (4, 0) and log.content_names == ()
 

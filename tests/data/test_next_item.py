@@ -49,6 +49,19 @@ def test_places_in_a_sequence_are_no_times() -> None:
         global_time(log_of([5, 4, 3]))
 
 
+@pytest.mark.parametrize("count", range(1, 40))
+def test_a_tenth_of_the_interactions_or_more_is_in_each_later_part_however_few_there_are(count: int) -> None:
+    log = log_of([count], times=[float(2 * time) for time in range(count)])
+    if count < 3:
+        with pytest.raises(InputError):
+            global_time(log)
+        return
+    targets = global_time(log)
+    for split in ("validation", "test"):
+        assert 0.1 * count <= len(targets.rows[split]) < 0.1 * count + 1
+    assert targets.seen_N.any()
+
+
 def test_equal_times_are_never_parted() -> None:
     with pytest.raises(InputError, match="too many are equal"):
         global_time(log_of([4, 4], times=[1, 1, 1, 1, 2, 2, 2, 2]))

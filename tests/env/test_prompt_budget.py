@@ -16,6 +16,7 @@ from rerank_env.env import RerankEnv
 from rerank_env.prompts import TEMPLATES, Budget, Prompt, PromptWriter, TokensOf
 from rerank_env.prompts.budget import SHORTEST
 from rerank_env.prompts.items import MARK, shortened
+from rerank_env.prompts.lines import Item, Lines
 from rerank_env.rewards.errors import InputError
 from rerank_env.vector_env import RerankVectorEnv
 
@@ -140,14 +141,118 @@ def test_whatever_the_budget_a_prompt_fits_or_is_refused(
     history = len(titles) - size
     assert 0 <= prompt.dropped <= max(0, history - keep)
     assert prompt.shortened <= len(titles) - prompt.dropped
-    if prompt.shortened:
-        assert prompt.dropped == max(0, history - keep)  # nothing is cut while something old is there
+    if prompt.shortened:  # nothing is cut while leaving out something old still helps
+        assert prompt.dropped in (0, max(0, history - keep))
     start = r"^\* <" if TEMPLATES[name].cites == "ids" else r"^\d+\. "
     assert len(re.findall(start, prompt.text, re.MULTILINE)) == size
     assert len(re.findall("^- ", prompt.text, re.MULTILINE)) == history - prompt.dropped
     assert prompt.system == whole.system
     assert len(prompt.text) <= writer.longest_chars(requests)
     assert set(prompt.text) <= set(writer.characters(requests))
+
+
+def test_texts_are_cut_where_leaving_out_the_history_makes_a_prompt_longer() -> None:
+    """ "- C | feedback 1" has 16 characters and "(1 earlier left out)" 20, so that leaving C out costs 4."""
+    titles = ["A title that is long", "B title that is long", "C"]
+    whole = written(requests_of(titles, 2), None)
+    # cut to 16, "A title that is…" and "B title that is…" are 4 characters shorter each
+    for less in (1, 4, 5, 8):
+        cut = written(requests_of(titles, 2), len(whole.text) - less)
+        assert (cut.dropped, cut.shortened, seen(cut)) == (0, 2, ["C"]) if less > 4 else cut.dropped in (0, 1)
+        assert len(cut.text) == len(whole.text) - (8 if cut.dropped == 0 else 4)
+    with pytest.raises(InputError, match=f"takes {len(whole.text) - 8} .* budget is {len(whole.text) - 9}; raise it"):
+        written(requests_of(titles, 2), len(whole.text) - 9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    titles=st.lists(st.text("ab >|\u0301", max_size=30), min_size=2, max_size=14),
+    short=st.integers(0, 40),
+    keep=st.integers(0, 3),
+    note=st.sampled_from(
+        ["", "({count} earlier left out)", "{count} of the entries were left out as there is no room"]
+    ),
+)
+def test_a_budget_of_characters_finds_a_fit_where_any_cut_is_one(
+    titles: list[str], short: int, keep: int, note: str
+) -> None:
+    """Against all numbers of entries with all lengths of texts, tried one by one."""
+    requests = requests_of(titles, 2)
+    template = replace(TEMPLATES["3-index"], earlier=note, seen="{item}")
+    items = [Item("", " ".join(title.split()) or "(no text)") for title in requests.catalog.texts]
+    lines = Lines(template, "list", [(item, 1.0) for item in items[2:]], items[:2])
+    most = max(0, len(titles) - 2 - keep)
+    length = {
+        (dropped, limit): len(Prompt(lines.messages(dropped, limit)).text)
+        for dropped in range(most + 1)
+        for limit in (None, *range(SHORTEST, 31))
+    }
+    budget = Budget(length[0, None] - short, keep=keep)
+    if min(length.values()) > budget.limit:
+        with pytest.raises(InputError, match=f"takes {min(length.values())} with"):
+            lines.prompt(budget)
+        with pytest.raises(InputError, match=f"takes {min(length.values())} with"):
+            lines.check(budget)
+        return
+    lines.check(budget)
+    found = lines.prompt(budget)
+    assert len(found.text) <= budget.limit
+    whole_texts = [dropped for dropped in range(most + 1) if length[dropped, None] <= budget.limit]
+    if whole_texts:
+        assert (found.dropped, found.shortened) == (whole_texts[0], 0)
+    else:
+        assert found.dropped in (most, 0)
+        fits = [limit for limit in range(SHORTEST, 31) if length[found.dropped, limit] <= budget.limit]
+        assert found == Prompt(lines.messages(found.dropped, fits[-1]), found.dropped, found.shortened)
+        assert found.dropped == most or min(length[most, limit] for limit in range(SHORTEST, 31)) > budget.limit
+
+
+@pytest.mark.parametrize("form", [RerankEnv, lambda *given, **named: RerankVectorEnv(*given, num_envs=2, **named)])
+def test_a_budget_that_cannot_hold_some_request_is_refused_when_the_environment_is_made(
+    form: Callable[..., object],
+) -> None:
+    candidates = [[0, 1], [1, 0], [*range(9)], [0, 2]]
+    requests = Requests.of(candidates, [[0] * len(row) for row in candidates], texts=[f"title {i}" for i in range(9)])
+    lengths = [len(prompt.text) for prompt in PromptWriter().write(requests)]
+    for budget in (Budget(max(lengths) - 1), Budget(max(lengths) - 1, lambda text: len(text))):
+        with pytest.raises(InputError, match=f"prompt of request 2 takes {lengths[2]} .*; raise it"):
+            form(requests, action="text", prompt_budget=budget)
+        form(requests, prompt_budget=budget)  # nobody is shown a prompt
+        form(requests.take([0, 1, 3]), action="text", prompt_budget=budget)
+    form(requests, action="text", prompt_budget=max(lengths))
+
+
+def test_a_check_counts_every_prompt_once_and_none_where_none_can_be_too_long() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    requests = requests_of(TEN, 4).take([0] * 5)
+    writer = PromptWriter(prompt_budget=Budget(len(written(requests_of(TEN, 4), None).text) - 30, count))
+    writer.check(requests)
+    assert len(counted) == len(requests)
+    roomy = PromptWriter(prompt_budget=PromptWriter().longest_chars(requests))
+    roomy.check(requests)
+    assert roomy.budget is not None and roomy.budget.count is len
+
+
+@pytest.mark.parametrize("count", [words, lambda text: len(text.encode()), lambda text: -len(text) % 97])
+@settings(max_examples=30, deadline=None)
+@given(titles=st.lists(st.text("ab é", max_size=40), min_size=2, max_size=9), limit=st.integers(1, 1200))
+def test_a_check_refuses_what_writing_refuses_whatever_is_counted(
+    count: Callable[[str], int], titles: list[str], limit: int
+) -> None:
+    requests = requests_of(titles, 2)
+    writer = PromptWriter(prompt_budget=Budget(limit, count))
+    try:
+        writer.check(requests)
+    except InputError as refused:
+        with pytest.raises(InputError, match=re.escape(str(refused))):
+            writer.write(requests)
+    else:
+        assert count(writer.write(requests)[0].text) <= limit
 
 
 @settings(max_examples=200, deadline=None)

@@ -13,8 +13,8 @@ import pytest
 
 from rerank_env.data.requests import Requests
 from rerank_env.env import RerankEnv
-from rerank_env.prompts import TEMPLATES, PromptWriter, build_prompt
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.prompts import TEMPLATES, PromptWriter, ask, build_prompt
+from rerank_env.rewards.errors import DataError, InputError, UnknownNameError
 from rerank_env.rewards.formats import FORMATS, answer_text
 from rerank_env.rewards.rankings import Verdict
 from rerank_env.rewards.scoring import Scorer
@@ -140,6 +140,51 @@ def test_the_record_of_semantic_ids_is_such_a_table(requests: Requests) -> None:
     first, second = codes.text(0), codes.text(1)
     assert f"* {first} | Alien\n* {second} | Brazil\n" in observation["prompt"]
     assert env.step(f'{{"ranking": ["{second}", "{first}"]}}')[4]["ranking"].tolist() == [1, 0, -1, -1, -1]
+
+
+OTHER = tuple(reversed(("Alien", "Brazil", "Casablanca", "Dune, Part Two", "Élan", "Fargo", "Gilda", "Heat")))
+"""The same items in another order, as another seed numbers them."""
+
+
+@pytest.mark.parametrize("name", ["3-index", "3-id"])
+@pytest.mark.parametrize("texts", [OTHER, (*OTHER, "Ikiru")])
+def test_the_ids_of_another_catalogue_are_refused_wherever_requests_come_in(
+    requests: Requests, name: str, texts: tuple[str, ...]
+) -> None:
+    codes = SemanticIds.of([[item // 4, item % 4] for item in range(len(texts))], (3, 4), texts=texts)
+    writer = PromptWriter(prompt=name, semantic_ids=codes)
+    asks: list[Callable[[], object]] = [
+        lambda: RerankEnv(requests, action="text", prompt=name, semantic_ids=codes),
+        lambda: RerankVectorEnv(requests, num_envs=2, action="text", prompt=name, semantic_ids=codes),
+        lambda: build_prompt(requests, 2, prompt=name, semantic_ids=codes),
+        lambda: ask(requests, writer),
+        lambda: writer.answer_ids(requests),
+        lambda: writer.check(requests),
+        lambda: writer.characters(requests),
+        lambda: writer.longest_chars(requests),
+    ]
+    for way_in in asks:
+        with pytest.raises(DataError, match="those of another catalogue"):
+            way_in()
+
+
+def test_a_table_is_asked_once_whether_a_catalogue_is_its_own(requests: Requests) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Careful(list[str]):
+        def check_catalogue(self, texts: tuple[str, ...]) -> None:
+            asked.append(texts)
+
+    writer = PromptWriter(prompt="3-id", semantic_ids=Careful(IDS))
+    for _ in range(2):
+        writer.check(requests)
+        writer.write(requests)
+        writer.answer_ids_of(requests, 0)
+        writer.characters(requests)
+    assert asked == [requests.catalog.texts]
+    other = Requests.of([[0, 1]], [[0, 1]], texts=OTHER)
+    writer.answer_ids_of(other, 0)
+    assert asked == [requests.catalog.texts, OTHER]
 
 
 def test_a_scorer_that_cites_reads_as_one_that_is_told(requests: Requests) -> None:

@@ -5,8 +5,10 @@ import json
 import re
 from dataclasses import replace
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import rerank_env
 from rerank_env.data.requests import Requests
@@ -82,10 +84,10 @@ def test_the_words_are_those_of_the_hashes_that_runs_have_recorded(requests: Req
     }
     assert shown == {
         "2": ("5d783cc53cad9d3a", "9d85320553568341"),
-        "3-index": ("c89a790a120ac815", "50df4f4079d4d65e"),
-        "3-index-steps": ("fc32bded522f1c53", "8842c7b38639e7b8"),
-        "3-id": ("7f5bc88b3e5994e2", "af6cb310d9638940"),
-        "3-id-steps": ("e79a6aff374766e3", "43561554756a1239"),
+        "3-index": ("c7979b0b7929821c", "50df4f4079d4d65e"),
+        "3-index-steps": ("fc679628d86e6cc3", "8842c7b38639e7b8"),
+        "3-id": ("063605c1e3880a49", "af6cb310d9638940"),
+        "3-id-steps": ("d6d818ea4e0f9cb9", "43561554756a1239"),
     }
 
 
@@ -277,3 +279,103 @@ def test_a_template_that_no_prompt_can_be_made_of_is_refused() -> None:
             replace(PROMPT, **changes)
     with pytest.raises(UnknownNameError, match="did you mean 'numbers'"):
         replace(PROMPT, cites="number")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("seen", "- {items}"),  # misspelt
+        ("seen", "- {item} {item}"),  # twice: longer than the bound
+        ("seen", "- {item} {feedback:>9000}"),
+        ("seen", "- {item:{feedback}}"),
+        ("seen", "- {item!r}"),
+        ("seen", "- {item.text}"),
+        ("seen", "- {item[0]}"),
+        ("seen", "- {}"),
+        ("seen", "- {0}"),
+        ("seen", "- {item"),
+        ("seen", "- item}"),
+        ("seen", "- {feedback}"),  # without what it is about
+        ("seen", "- {item} {number}"),  # a value that entries of the history do not have
+        ("seen", 3),
+        ("offered", "{item}"),  # without what answers cite
+        ("offered", "{number}. {item} {feedback}"),
+        ("earlier", "{count} and {count}"),
+        ("earlier", "{dropped}"),
+        ("candidates", "{size} of {size}"),
+        ("candidates", "{count}"),
+        ("closing", "All {size:08d}"),
+        ("closing", None),
+        ("answers", '{"ranking": [1]}'),
+    ],
+)
+def test_a_text_that_cannot_be_filled_in_as_documented_is_refused_by_the_name_of_its_field(
+    name: str, text: object
+) -> None:
+    changes = {name: dict.fromkeys(FORMATS, text) if name == "answers" else text}
+    with pytest.raises(InputError, match=rf"template '3-index' has {name}.*=.*at most once each") as caught:
+        replace(PROMPT, **changes)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+WORDS = st.text(st.characters(exclude_categories=()), max_size=9)
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(data=st.data())
+def test_no_template_that_is_accepted_makes_a_prompt_longer_than_the_bound_or_in_other_characters(
+    requests: Requests, data: st.DataObject
+) -> None:
+    def filled(*placeholders: str) -> str:
+        """Words with some of the placeholders between them, in any order, and braces that are meant as such."""
+        kept = [f"{{{name}}}" for name in data.draw(st.permutations(placeholders))]
+        words = [data.draw(WORDS).replace("{", "{{").replace("}", "}}") for _ in range(len(kept) + 1)]
+        return "".join(word + mark for word, mark in zip(words, [*kept, ""], strict=True))
+
+    own = replace(
+        PROMPT,
+        version="own",
+        offered=filled("item", "number"),
+        seen=filled("item", *data.draw(st.sampled_from([(), ("feedback",)]))),
+        earlier=filled(*data.draw(st.sampled_from([(), ("count",)]))),
+        candidates=filled("size"),
+        closing=filled("size"),
+        nothing=data.draw(WORDS),
+        untitled=data.draw(WORDS),
+        answers={form: filled("size") for form in FORMATS},
+    )
+    for budget in (None, 1 + max(map(len, build_prompts(requests, prompt=own)))):
+        own_writer = PromptWriter(prompt=own, prompt_budget=budget)
+        texts = [prompt.text for prompt in own_writer.write(requests)]
+        assert max(map(len, texts)) <= own_writer.longest_chars(requests)
+        assert set().union(*texts) <= set(own_writer.characters(requests))
+
+
+def test_rows_are_whole_numbers_or_a_mask_and_nothing_is_misread_as_either(requests: Requests) -> None:
+    every = build_prompts(requests)
+    mask = np.array([False, True, False, True, True, False])
+    for rows in (mask, mask.tolist(), [1, 3, 4], np.array([1, 3, 4], dtype=np.uint8), (np.int32(1), 3, 4)):
+        assert build_prompts(requests, rows) == [every[1], every[3], every[4]]
+    assert build_prompts(requests, range(2)) == every[:2] and build_prompts(requests, ~mask & mask) == []
+    assert build_prompt(requests, np.int64(3)) == every[3]
+    wrong: list[tuple[object, str]] = [
+        ([0.9], "rows has dtype float64"),
+        (np.array([1.0, 2.0]), "rows has dtype float64"),
+        (["1"], "rows has dtype <U1"),
+        ([None], "rows has dtype object"),
+        ([[0, 1], [2, 3]], r"shape \(2, 2\)"),
+        ([[0, 1], [2]], "lists of unequal length"),
+        ({0, 1}, "rows has dtype object"),
+        (2, r"shape \(\)"),
+        (mask[:5], "a mask of 5 entries for 6 requests"),
+        ([True], "a mask of 1 entries for 6 requests"),
+        (np.array([2**64 - 1], dtype=np.uint64), "request 18446744073709551615 does not exist"),
+    ]
+    for rows, sentence in wrong:
+        with pytest.raises(InputError, match=sentence):
+            build_prompts(requests, rows)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=sentence):
+            writer("3-id").answer_ids(requests, rows)  # type: ignore[arg-type]
+    for row in (True, False, 0.9, "1", None, [1]):
+        with pytest.raises(InputError, match="row is .*; give a whole number from 0"):
+            build_prompt(requests, row)  # type: ignore[arg-type]

@@ -10,10 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn", reason="needs the first-stage extra")
 
+from rerank_env import durable  # noqa: E402
 from rerank_env.data import SPLITS  # noqa: E402
 from rerank_env.data.interactions import Interactions  # noqa: E402
 from rerank_env.data.next_item import leave_one_out  # noqa: E402
-from rerank_env.rewards.errors import InputError, UnknownNameError  # noqa: E402
+from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError  # noqa: E402
 from rerank_env.training.first_stage import building  # noqa: E402
 from rerank_env.training.first_stage.building import TargetPlaces, build, held_out_lists  # noqa: E402
 from rerank_env.training.first_stage.full_softmax import BLOCK, full_softmax_loss  # noqa: E402
@@ -281,3 +282,31 @@ def test_settings_that_make_no_lists_are_refused(fields: dict, error: type, mess
 def test_more_folds_than_users_are_refused() -> None:
     with pytest.raises(InputError, match="folds is 4 but the log has 3 users"):
         FirstStageSettings().folds_N(walks(users=3))
+
+
+def test_shares_on_top_that_chance_cannot_reconcile_are_named() -> None:
+    def places(on_top: float, listed: int) -> TargetPlaces:
+        return TargetPlaces(targets=listed, recall={}, ndcg={}, on_top=on_top, listed=listed)
+
+    # Standard errors 0.01 and 0.01: 3 * sqrt(2) * 0.01 = 4.2 points.
+    alike = {"train": places(0.5, 2500), "validation": places(0.54, 2500), "test": places(0.46, 2500)}
+    assert building.disagreements(alike) == []
+    found = building.disagreements(alike | {"test": places(0.45, 2500)})
+    assert len(found) == 1 and "50.0% of the lists of train and 45.0% of those of test" in found[0]
+    assert found[0].endswith("too much")
+
+
+def test_a_damaged_model_is_trained_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    part = part_of(walks(users=20), epochs=1)
+    first = fit(part, tmp_path)
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    again = fit(part, tmp_path)
+    assert "it is trained anew" in caplog.text
+    assert torch.equal(first.item_embedding, again.item_embedding)
+    assert torch.equal(fit(part, tmp_path).item_embedding, again.item_embedding)
+
+
+def test_a_model_that_another_process_trains_is_left_to_it(tmp_path: Path) -> None:
+    with durable.held(tmp_path), pytest.raises(CheckpointError, match="in use by another run"):
+        fit(part_of(walks(users=20), epochs=1), tmp_path)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from rerank_env.agents import ListwisePolicy  # noqa: E402
+from rerank_env.agents import Evidence, LinearPlackettLuce, ListwisePolicy, TokenPolicy  # noqa: E402
+from rerank_env.data import load  # noqa: E402
+from rerank_env.data.interactions import Interactions  # noqa: E402
 from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError  # noqa: E402
 from rerank_env.training import Interrupted, runs  # noqa: E402
 from rerank_env.training.runs import RunSettings, arguments, run_settings, train_run, trained_policy  # noqa: E402
@@ -113,7 +117,7 @@ def test_the_default_reward_of_dapo_is_gain(tmp_path: Path) -> None:
 
 def test_settings_repeat_as_arguments_without_what_was_left_open() -> None:
     assert arguments(RunSettings(method="supervised")) == [
-        "supervised", "--data", "movielens-100k", "--kind", "graded", "--seed", "0",
+        "supervised", "--data", "movielens-100k", "--seed", "0",
     ]  # fmt: skip
     assert arguments(RunSettings(reward="gr2", steps=5, learning_rate=0.001))[-8:] == [
         "--reward", "gr2", "--seed", "0", "--steps", "5", "--learning-rate", "0.001",
@@ -141,3 +145,39 @@ def test_settings_that_make_no_sense_are_refused_by_name(
 def test_a_reward_that_a_run_cannot_serve_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="in a training run, gain.* needs step"):
         RunSettings(reward="gain*linear(start=0, end=1, steps=5)")
+
+
+def test_a_directory_is_read_by_the_kind_that_it_names(tmp_path: Path) -> None:
+    requests = load("synthetic", requests=40)
+    token = TokenPolicy.for_requests(requests, generator=torch.Generator().manual_seed(0))
+    token.save_pretrained(tmp_path / "token")
+    assert isinstance(trained_policy(tmp_path / "token"), TokenPolicy)
+    log = Interactions.arranged(
+        np.repeat(np.arange(30), 5), np.tile(np.arange(5), 30), np.ones(150), np.tile(np.arange(5.0), 30),
+        texts=requests.catalog.texts, content_IC=np.zeros((len(requests.catalog), 0), dtype=np.float32),
+        content_names=(), seed=0,
+    )  # fmt: skip
+    over_log = replace(requests, catalog=replace(requests.catalog, texts=log.texts))
+    evidence = Evidence.fit(log, np.ones(len(log), dtype=bool))
+    linear = LinearPlackettLuce.fit(over_log, evidence=evidence)
+    linear.save_pretrained(tmp_path / "linear")
+    again = trained_policy(tmp_path / "linear")
+    assert isinstance(again, LinearPlackettLuce)
+    rng = np.random.default_rng(0)
+    np.testing.assert_array_equal(again.rank(over_log, rng=rng), linear.rank(over_log, rng=rng))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": 3}', b"{"])
+def test_a_directory_that_names_no_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError):
+        trained_policy(tmp_path)
+
+
+def test_options_of_a_data_set_are_part_of_a_run(tmp_path: Path) -> None:
+    settings = RunSettings(data="synthetic", options="requests=40,slate_size=5", steps=1)
+    assert train_run(settings, tmp_path).steps == 1
+    assert run_settings(tmp_path) == settings
+    assert "--options" in arguments(settings)
+    with pytest.raises(InputError, match="slate_size is not NAME=VALUE|'slate_size' is not NAME=VALUE"):
+        RunSettings(options="slate_size")

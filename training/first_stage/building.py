@@ -32,6 +32,9 @@ from rerank_env.training.processes import OnProgress, Run, run_all
 AT_A_TIME = 2048
 """Targets whose histories are laid out at once."""
 
+DEVIATIONS = 3.0
+"""Standard errors by which shares may differ without a warning."""
+
 CUTS = (1, 5, 10, 20, 50)
 """The places at which recall is printed."""
 
@@ -190,13 +193,20 @@ def lists_by(
 class TargetPlaces:
     """Where the first stage puts the targets of one split: metrics over all of them.
 
-    `recall` and `ndcg` by cut-off; `on_top` is the share at the first place among those in the top `slate_size`.
+    `recall` and `ndcg` by cut-off; `on_top` is the share at the first place among the `listed`, which are in the top
+    `slate_size`.
     """
 
     targets: int
     recall: Mapping[int, float]
     ndcg: Mapping[int, float]
     on_top: float
+    listed: int
+
+    @property
+    def error(self) -> float:
+        """The standard error of `on_top`."""
+        return float(np.sqrt(self.on_top * (1 - self.on_top) / self.listed)) if self.listed else 0.0
 
     @classmethod
     def of(cls, measured: CandidateLists, log: Interactions, *, slate_size: int = 10) -> TargetPlaces:
@@ -206,10 +216,27 @@ class TargetPlaces:
             raise InputError("the split has no targets; there is nothing to measure")
         gain_T = 1 / np.log2(place_T + 2.0)
         cuts = [cut for cut in CUTS if cut <= measured.items_TK.shape[1]]
-        listed = int((place_T < slate_size).sum())
+        on_list = int((place_T < slate_size).sum())
         return cls(
             targets=len(place_T),
             recall={cut: float((place_T < cut).mean()) for cut in cuts},
             ndcg={cut: float((gain_T * (place_T < cut)).mean()) for cut in cuts},
-            on_top=float((place_T == 0).sum() / listed) if listed else 0.0,
+            on_top=float((place_T == 0).sum() / on_list) if on_list else 0.0,
+            listed=on_list,
         )
+
+
+def disagreements(places: Mapping[str, TargetPlaces]) -> list[str]:
+    """Where the share of targets on top differs between train and another split beyond `DEVIATIONS` standard errors."""
+    found = []
+    train = places[SPLITS[0]]
+    for split in SPLITS[1:]:
+        other = places[split]
+        error = float(np.hypot(train.error, other.error))
+        if abs(train.on_top - other.on_top) > DEVIATIONS * error:
+            found.append(
+                f"targets are on top of {train.on_top:.1%} of the lists of train and {other.on_top:.1%} of those of "
+                f"{split}, by chance alike within {DEVIATIONS * error:.1%}: a policy that learns from these lists "
+                f"learns to trust their order too {'much' if train.on_top > other.on_top else 'little'}"
+            )
+    return found

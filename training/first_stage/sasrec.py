@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -21,11 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rerank_env import durable
+from rerank_env.agents import pretrained
 from rerank_env.agents.retrieval.sasrec import SasRec, SasRecConfig
 from rerank_env.data.interactions import Interactions
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
-from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.errors import CheckpointError, InputError
 from rerank_env.training.checkpoints import Checkpoint, CheckpointStore, optimizer_tensors, restore_optimizer
 from rerank_env.training.first_stage.full_softmax import full_softmax_loss
 from rerank_env.training.first_stage.item_text import text_vectors
@@ -38,6 +41,8 @@ POOL = 16
 """Batches whose sequences are sorted by length together: long enough to save padding, short enough to stay random."""
 
 MODEL = "model"
+
+logger = logging.getLogger(__name__)
 
 OnEpoch = Callable[[int, int], None]
 """Called as `on_epoch(done, epochs)`."""
@@ -113,24 +118,40 @@ def _texts(part: Part) -> Tensor | None:
 def fit(part: Part, directory: Path, *, device: str | None = None, on_epoch: OnEpoch | None = None) -> SasRec:
     """The trained model, in evaluation mode; from `directory` where it is there, or as far as it is.
 
-    Writes `metrics.jsonl`, `checkpoints/` while it trains, and `model/` at the end; `device` None: CUDA where there is
-    one. Raises `InputError` where nobody has two items to learn from, `CheckpointError` where the disk refuses.
+    Writes `metrics.jsonl`, `checkpoints/` while it trains, and `model/` at the end; a damaged model is trained anew.
+    `device` None: CUDA where there is one. Raises `InputError` where nobody has two items to learn from, and
+    `CheckpointError` where the disk refuses or another process trains in `directory`.
     """
-    if (directory / MODEL / "config.json").is_file():
-        return SasRec.from_pretrained(directory / MODEL)
+    if (model := _finished(directory)) is not None:
+        return model
     sequences = part.sequences()
     if not sequences:
         raise InputError("no user of the training split has two items; a first stage learns from what follows what")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    training = _Training(part, sequences, directory, place)
-    for epoch in range(training.resume(), part.settings.epochs):
-        training.epoch(epoch)
-        if on_epoch is not None:
-            on_epoch(epoch + 1, part.settings.epochs)
-    model = training.model.cpu().eval()
-    model.save_pretrained(directory / MODEL)
-    training.store.remove_after(-1)
-    return model
+    with durable.held(directory):
+        if (model := _finished(directory)) is not None:  # another process was faster
+            return model
+        training = _Training(part, sequences, directory, place)
+        for epoch in range(training.resume(), part.settings.epochs):
+            training.epoch(epoch)
+            if on_epoch is not None:
+                on_epoch(epoch + 1, part.settings.epochs)
+        trained = training.model.cpu().eval()
+        trained.save_pretrained(directory / MODEL)
+        training.store.remove_after(-1)
+    return trained
+
+
+def _finished(directory: Path) -> SasRec | None:
+    """The model in `directory`; None where there is none, or a damaged one, which is removed."""
+    if not (directory / MODEL / pretrained.CONFIG).is_file():
+        return None
+    try:
+        return SasRec.from_pretrained(directory / MODEL)
+    except CheckpointError as error:
+        logger.warning("%s; it is trained anew", error)
+        pretrained.remove(directory / MODEL)
+        return None
 
 
 class _Training:

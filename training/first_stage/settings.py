@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from rerank_env.data.amazon import STAGES
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.next_item import SPLITTERS
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.first_stage.sasrec import SasRecSettings
-
-STAGES = ("sasrec", "popularity", "bm25")
 
 MAIN = "main"
 """The model that sees all of train, and proposes for validation and test."""

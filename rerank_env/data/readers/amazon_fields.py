@@ -7,7 +7,8 @@
 - 2023: reviews `user_id`, `parent_asin`, `rating`, `timestamp` in milliseconds; metadata `parent_asin`, `title`,
   `categories` (one path), `store`, as JSON.
 
-McAuley et al. 2015; Ni, Li and McAuley 2019; Hou et al. 2024. May import the standard library and `rerank_env.rewards`.
+McAuley et al. 2015; Ni, Li and McAuley 2019; Hou et al. 2024. May import the standard library, `rerank_env.data` and
+`rerank_env.rewards`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rerank_env.data.ids import HALF, is_text
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.rewards.errors import DataError
 
@@ -106,7 +108,10 @@ def item_of(entry: dict[str, Any]) -> str:
 
 
 def product_of(entry: dict[str, Any]) -> Product:
-    """What an entry of the metadata says, without markup, runs of white space, and titles that are none."""
+    """What an entry of the metadata says, without markup, runs of white space, and titles that are none.
+
+    Raises `Fault` for categories that are no list, and for half a surrogate pair in what is read.
+    """
     listed = entry.get("categories") or entry.get("category") or entry.get("main_category") or []
     if isinstance(listed, str):
         listed = [listed]
@@ -134,14 +139,20 @@ def refuse(fault: Fault, path: Path, line: int, text: str, skipped: Skipped | No
 
 
 def _clean(text: object) -> str:
-    """One line without HTML entities; empty for what is no text."""
-    return " ".join(html.unescape(text).split()) if isinstance(text, str) else ""
+    """One line without HTML entities; empty for what is no text. Raises `Fault`."""
+    if not isinstance(text, str):
+        return ""
+    if not is_text(text):
+        raise Fault(f"a text in it holds {HALF}")
+    return " ".join(html.unescape(text).split())
 
 
 def _name(entry: dict[str, Any], field: str) -> str:
     value = entry.get(field)
     if not isinstance(value, str) or not value.strip():
         raise Fault(f"{field} is no text" if field in entry else f"it has no {field}")
+    if not is_text(value):
+        raise Fault(f"{field} holds {HALF}")
     return value.strip()
 
 

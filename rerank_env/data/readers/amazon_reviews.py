@@ -37,7 +37,10 @@ from rerank_env.rewards.errors import DataError
 NO_METADATA = "an item without an entry in the metadata"
 
 REPEATED = "the user has an earlier review of the same item, which is kept"
-TWICE = "the item has an earlier entry in the metadata, which is kept"
+TWICE = "the item has an earlier entry, which is kept"
+
+IN_METADATA = "metadata: "
+"""With this begins each reason for which a line of the metadata is left out; all others are those of reviews."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,9 @@ def read(
 
     The text of an item is `title; category > category > ...`, its labels are its categories and `brand NAME`. Without
     `metadata` texts are `item 0`, `item 1`, ... and there are no labels.
+
+    The reviews of the log and those in `skipped` are all lines of `reviews`; lines of the metadata that are left out
+    are counted there too, under reasons that begin with `IN_METADATA`.
 
     Raises `DataError` naming file and line for a line that is no review or no entry; with `skipped` given, such lines
     are counted there and left out. It is raised too where no review is left, and `InputError` for a `core` below 1.
@@ -176,18 +182,21 @@ def _products(
     """What the metadata say of the `wanted` items; those of other items are read past."""
     products: dict[str, Product] = {}
     others = 0
-    for line, text in lines(path, skipped=skipped):
+    mine = Skipped()
+    faults = None if skipped is None else mine
+    for line, text in lines(path, skipped=faults):
         try:
             entry = entry_of(text)
             name = item_of(entry)
             if name not in wanted:
                 others += 1
             elif name in products:
-                left_out.add(TWICE, path, line)
+                mine.add(TWICE, path, line)
             else:
                 products[name] = product_of(entry)
         except Fault as fault:
-            refuse(fault, path, line, text, skipped)
+            refuse(fault, path, line, text, faults)
+    left_out.include(mine, IN_METADATA)
     untitled = sum(not product.title for product in products.values())
     notes = {
         f"items have no entry in {path.name}": len(wanted) - len(products),

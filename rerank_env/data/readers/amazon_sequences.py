@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from operator import index
 from pathlib import Path
 
 import numpy as np
 
+from rerank_env.data.ids import HALF, is_text
 from rerank_env.data.interactions import Interactions
+from rerank_env.data.readers.amazon_fields import NO_TITLE
 from rerank_env.data.readers.faults import lines
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import DataError
 
 DOMAINS = ("beauty", "sports", "toys")
-
-NO_TEXT = "an item without a title"
 
 SEQUENCES, ITEMS = "sequences.txt.gz", "items.jsonl.gz"
 
@@ -94,12 +95,14 @@ def _items(path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
         try:
             entry = json.loads(text)
             number, title, keywords, marks = (entry[key] for key in ("item_id", "title", "keywords", "attr_ids"))
-            labels.append(tuple(f"label {int(mark)}" for mark in marks))
-        except (ValueError, KeyError, TypeError) as error:
+            labels.append(tuple(f"label {index(mark)}" for mark in marks))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{path} line {line} is not an item as JSON ({error}); fetch the file again") from error
         if number != line or not isinstance(title, str) or not isinstance(keywords, str):
             raise DataError(f"{path} line {line} is not item {line} with a title and keywords; fetch the file again")
-        texts.append(title.strip() or keywords.strip() or NO_TEXT)
+        if not is_text(title + keywords):
+            raise DataError(f"{path} line {line} holds {HALF} in its title or keywords; fetch the file again")
+        texts.append(title.strip() or keywords.strip() or NO_TITLE)
     return texts, labels
 
 

@@ -6,6 +6,7 @@ that names a column needs that column. May import `rerank_env.data.readers` and 
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -44,7 +45,8 @@ class ListColumns:
 class RowColumns:
     """One row a candidate. `request`, `candidate` and `relevance` have to be there.
 
-    Rows of a request need not be together. Its incoming order is by `position`, lowest first, where there is one, else
+    Rows of a request need not be together. Its incoming order is by `position`, lowest first (whole numbers, from
+    anywhere, as they say nothing but the order), where there is one, else
     by `scores`, highest first, else that of the table, which also parts ties. `text` is that of the candidate. The
     same in all rows of a request are `user` and the lists `history`, `feedback` and `history_texts`.
     """
@@ -81,9 +83,12 @@ def found(columns: ListColumns | RowColumns, present: Sequence[str], table: str)
         if name in present:
             names[field.name] = name
         elif asked is not None:
+            near = next(iter(difflib.get_close_matches(name, present, n=1)), None)
+            hint = "" if near is None else f"did you mean {near!r}? "
+            known = ", ".join(map(repr, present)) or "it has none"
             raise DataError(
-                f"{table} has no column {name!r}, which is to hold the {field.name}, but "
-                f"{', '.join(map(repr, present))}; say which column does"
+                f"{table} has no column {name!r}, which is to hold the {field.name}; {hint}say which of its columns "
+                f"does ({known}): pass {type(columns).__name__}({field.name}={'...' if near is None else repr(near)})"
             )
     return names
 

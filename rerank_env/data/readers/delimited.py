@@ -9,13 +9,14 @@ end in LF or CRLF, the last too; empty lines are no rows. May import numpy and `
 from __future__ import annotations
 
 import csv
+import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from rerank_env.data.readers.faults import LONGEST_LINE, NUL, TORN, CutShort, Skipped, chunks, not_utf8
+from rerank_env.data.readers.faults import LONGEST_LINE, MARK, NUL, TORN, CutShort, Skipped, chunks, not_utf8
 from rerank_env.data.readers.rows import Faults, Rows, Wanted, pyarrow
 from rerank_env.rewards.errors import DataError
 
@@ -28,6 +29,10 @@ QUOTE = f"a quoted field has no end within {LONGEST_ROW:,} lines; double the quo
 AFTER_QUOTE = "something follows the end of a quoted field; double the quotes inside fields"
 
 EMPTY = "the file is empty; give a table that starts with the names of its columns"
+
+_NO_LIMIT = 2**31 - 1
+_LIMIT = threading.Lock()
+"""Held while the standard library's csv reads fields of any length, as pyarrow does; its limit is one for all."""
 
 _QUOTE, _LF, _CR = ord('"'), ord("\n"), ord("\r")
 
@@ -184,7 +189,12 @@ class _Table:
         lines = (f"{text}\n" for text in islice(texts, index, index + LONGEST_ROW))
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
         try:
-            return next(reader), reader.line_num, ""
+            with _LIMIT:
+                limit = csv.field_size_limit(_NO_LIMIT)
+                try:
+                    return next(reader), reader.line_num, ""
+                finally:
+                    csv.field_size_limit(limit)
         except csv.Error as error:
             if "unexpected end of data" in str(error):
                 return [], 1, QUOTE
@@ -194,7 +204,12 @@ class _Table:
 
 
 def _is_plain(block: bytes, delimiter: str) -> bool:
-    """Whether every line is a row that is UTF-8, and quoted as it should be where it is."""
+    """Whether every line is a row that is UTF-8, and quoted as it should be where it is.
+
+    A byte-order mark at the start of a block is none, but pyarrow would drop it: a file's own is dropped before.
+    """
+    if block.startswith(MARK):
+        return False
     empty = block.startswith((b"\n", b"\r\n")) or b"\n\n" in block or b"\n\r\n" in block
     if empty or b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
         return False

@@ -13,12 +13,13 @@ import numpy as np
 
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.fields import padded_field
-from rerank_env.data.ids import user_numbers
+from rerank_env.data.ids import is_text, user_numbers, whole_number
 from rerank_env.data.readers.cells import Cell
 from rerank_env.data.readers.documents import NO_TEXT
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.data.readers.named import Name, NamedRequests, permuted
 from rerank_env.data.requests import Requests
+from rerank_env.data.rules import TOO_FEW
 from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.errors import DataError, InputError
 from rerank_env.rewards.rankings import MIN_CANDIDATES
@@ -28,8 +29,6 @@ BESIDE_CANDIDATES = ("relevance", "scores", "clicks", "propensities", "predictio
 
 LARGEST = int(np.iinfo(np.int64).max)
 """Requests are kept in 64 bits."""
-
-TOO_FEW = f"the request has fewer than {MIN_CANDIDATES} candidates, which cannot be re-ranked"
 
 
 @dataclass
@@ -117,7 +116,7 @@ class Drafts:
     def _catalog(self, item_ids: Sequence[Name], texts: Mapping[Any, str] | None, said: list[str]) -> Catalog:
         """The items with their texts; what has none says so, and how many have none is said."""
         for name, text in (texts or {}).items():
-            if not isinstance(text, str):
+            if not isinstance(text, str) or not is_text(text):
                 raise DataError(f"the text of the item {name!r} is {text!r}; give a text for each id")
         known = {**self.texts, **(texts or {})}
         if self.retold:
@@ -184,7 +183,6 @@ def _as_numbers(names: Sequence[Name]) -> list[int]:
 
 
 def _item_number(name: Name) -> int:
-    """The whole number that a name is or spells, -1 where it is none."""
-    if isinstance(name, int):
-        return name
-    return int(name) if name.isascii() and name.isdigit() else -1
+    """The whole number that a name is, or is when written plainly, -1 where it is none of 64 bits."""
+    number = name if isinstance(name, int) else whole_number(name)
+    return -1 if number is None else number

@@ -20,7 +20,8 @@ LONGEST_LINE = 1 << 26
 """A text line longer than these bytes is taken for a file that is no text."""
 
 _GZIP = b"\x1f\x8b"
-_MARK = b"\xef\xbb\xbf"
+MARK = b"\xef\xbb\xbf"
+"""The byte-order mark of UTF-8."""
 
 _FOREIGN = {
     b"\xff\xfe": "UTF-16 text; convert it with: iconv -f UTF-16 -t UTF-8",
@@ -56,6 +57,12 @@ class Skipped:
         self._counts[reason] = self._counts.get(reason, 0) + rows
         self._first.setdefault(reason, f"{path} {unit} {line}")
 
+    def include(self, other: Skipped, prefix: str) -> None:
+        """Count here what `other` counts, each reason after `prefix`, so that it is told from those of other rows."""
+        for reason, count in other._counts.items():
+            self._counts[prefix + reason] = self._counts.get(prefix + reason, 0) + count
+            self._first.setdefault(prefix + reason, other._first[reason])
+
     @property
     def total(self) -> int:
         """How many rows were left out, for whatever reason."""
@@ -63,7 +70,11 @@ class Skipped:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows were left out by reason, in the order in which the reasons were met."""
+        """How many rows were left out by reason.
+
+        In the order in which the reader met the reasons, which need not be that of the lines: it may find what is wrong
+        with a line by itself before what is wrong with it because of others.
+        """
         return dict(self._counts)
 
     @property
@@ -159,7 +170,7 @@ def chunks(path: Path | str, *, size: int = CHUNK, at: Callable[[int], object] |
                 plain = chunk
                 if start is not None:
                     start += chunk
-                    if len(start) < len(_MARK):
+                    if len(start) < len(MARK):
                         continue
                     plain, start = _text_begun(start, path), None
                 if plain:
@@ -175,7 +186,7 @@ def chunks(path: Path | str, *, size: int = CHUNK, at: Callable[[int], object] |
 def _text_begun(start: bytes, path: Path | str) -> bytes:
     if start[:2] in _FOREIGN:
         raise DataError(f"{path} is {_FOREIGN[start[:2]]}")
-    return start.removeprefix(_MARK)
+    return start.removeprefix(MARK)
 
 
 def _unpacked(file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from rerank_env.data.impressions import FIELDS, NAMES, RULES, Impressions, Propensity, Texts
 from rerank_env.data.readers.rows import Rows, pyarrow
+from rerank_env.data.rules import MOST_WHOLE
 from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError
 
 ROW_REASONS = (
-    *(f"{column} is missing or is not UTF-8" for column in NAMES),
+    *(f"{column} is missing, or is neither UTF-8 text nor a whole number" for column in NAMES),
     *(f"{column} is not {rule.expected}" for column, rule in RULES.items()),
 )
 """What can be wrong with a row by itself, in the order in which it is looked for; a row's fault is the first."""
@@ -150,10 +151,20 @@ def value_of(rows: Rows, row: int, code: int) -> str:
 
 
 def _as_text(array: Any) -> tuple[Any, BoolArray]:
-    """The array as Arrow strings, "" where one is missing or no UTF-8, and where that is."""
+    """The array as Arrow strings, "" where one is missing or no UTF-8, and where that is.
+
+    Floats are ids where they are whole and told apart: a column of whole numbers with a null in it often becomes one.
+    """
     pa = pyarrow()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_boolean(kind) or pa.types.is_temporal(kind) or (pa.types.is_decimal(kind) and kind.scale):
+        raise pa.ArrowTypeError("text or whole numbers were expected")
+    if pa.types.is_floating(kind):
+        values_N = _plain(array.cast(pa.float64()))
+        whole_N = (np.abs(values_N) < MOST_WHOLE) & (values_N == np.floor(values_N))
+        array = pa.array(np.where(whole_N, values_N, 0).astype(np.int64), mask=~whole_N)
     try:
         text = array.cast(pa.string())
         text.validate(full=True)
@@ -203,8 +214,13 @@ def _number(text: str, dates: bool) -> float:
             pass
         if dates:
             try:
-                time = datetime.fromisoformat(text.strip())
+                return seconds_of(text.strip())
             except ValueError:
-                return float("nan")
-            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+                pass
     return float("nan")
+
+
+def seconds_of(text: str) -> float:
+    """The seconds since 1970 at a time as ISO 8601, in UTC where it has no zone. Raises `ValueError`."""
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

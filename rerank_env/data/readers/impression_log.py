@@ -11,7 +11,7 @@ distinct items, and 16 bytes a request. docs/logs.md has the form of the files. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
@@ -66,10 +66,10 @@ class Survey:
     rows: int
     kept: int
     requests: int
-    items: tuple[str, ...]
+    items: tuple[str, ...] = field(repr=False)
     skipped: Skipped
-    late: Hashes
-    stamps: tuple[tuple[int, int], ...]
+    late: Hashes = field(repr=False)
+    stamps: tuple[tuple[int, int], ...] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)

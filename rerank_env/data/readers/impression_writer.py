@@ -8,15 +8,17 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rerank_env.data.ids import is_text
 from rerank_env.data.impressions import FIELDS, Impressions
 from rerank_env.data.readers.rows import pyarrow
 from rerank_env.data.requests import Requests
+from rerank_env.durable import writing
 from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.errors import DataError, InputError
 
@@ -71,10 +73,12 @@ def write_impressions(
 
     Given one record or any number of them, one after another, all with the same columns. Requests are numbered through
     and their items called by `item_ids`, by default by number, so that reading them over the same catalogue gives back
-    users, candidates, scores, relevance, clicks, propensities and predictions. A file is replaced by a whole one only.
+    users, candidates, scores, relevance, clicks, propensities and predictions. A file is replaced by a whole one only,
+    and its folder is made where needed.
 
     Raises `InputError` for another suffix, for records without clicks or with other columns than the first, `DataError`
-    for an id that the form cannot hold (empty, or with a NUL), and `MissingExtraError` without pyarrow.
+    for an id that the form cannot hold (empty, or with a NUL or half a surrogate pair), `CheckpointError` where the
+    disk refuses, and `MissingExtraError` without pyarrow.
     """
     path = Path(path).expanduser()
     suffix = next((suffix for suffix in SUFFIXES if path.name.endswith(suffix)), None)
@@ -88,19 +92,25 @@ def write_impressions(
             for table in _tables([runs] if isinstance(runs, Requests | Impressions) else runs, item_ids):
                 if writer is None or schema is None:
                     schema = table.schema
-                    writer = _writer(unfinished, suffix, schema, stack)
+                    with writing(path):
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        writer = _writer(unfinished, suffix, schema, stack)
                 if table.schema != schema:
                     raise InputError(
                         f"the records differ in columns, {', '.join(schema.names)} and then "
                         f"{', '.join(table.schema.names)}; write those with the same columns to one file"
                     )
-                writer.write_table(table)
+                with writing(path):
+                    writer.write_table(table)
                 rows += table.num_rows
             if writer is None:
                 raise InputError("there is nothing to write; give at least one record")
-        os.replace(unfinished, path)
+            with writing(path):
+                stack.close()
+                os.replace(unfinished, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     return rows
 
 
@@ -131,9 +141,9 @@ def _tables(runs: Iterable[Requests | Impressions], item_ids: Sequence[str] | No
             ("item_id", log.item_ids_I),
         ):
             for text in ids.tolist():
-                if not text or "\0" in text:
+                if not text or "\0" in text or not is_text(text):
                     raise DataError(
-                        f"{column} {text!r} cannot be written; give a text that is not empty and has no NUL"
+                        f"{column} {text!r} cannot be written; give a text that is not empty and has no NUL, as UTF-8"
                     )
         known = {column: getattr(log, name) for column, name in FIELDS.items()}
         columns = {column: pa.array(ids, pa.string()) for column, ids in texts.items()}

@@ -8,7 +8,7 @@ requests, `_K` candidates, `_U` users, `_I` items.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -34,9 +34,9 @@ class NamedLog:
     `skipped` counts what the log does not hold, by reason; `notes` say it in words, with what else was done.
     """
 
-    log: Interactions
-    user_ids: tuple[Name, ...]
-    item_ids: tuple[Name, ...]
+    log: Interactions = field(repr=False)
+    user_ids: tuple[Name, ...] = field(repr=False)
+    item_ids: tuple[Name, ...] = field(repr=False)
     skipped: Skipped
     notes: tuple[str, ...] = ()
 
@@ -49,10 +49,10 @@ class NamedRequests:
     (train and test, say) are read together and parted with `requests.take`.
     """
 
-    requests: Requests
-    request_ids: tuple[Name, ...]
-    user_ids: tuple[Name, ...]
-    item_ids: tuple[Name, ...]
+    requests: Requests = field(repr=False)
+    request_ids: tuple[Name, ...] = field(repr=False)
+    user_ids: tuple[Name, ...] = field(repr=False)
+    item_ids: tuple[Name, ...] = field(repr=False)
     skipped: Skipped
 
     def ranked(self, rankings_BK: npt.ArrayLike) -> list[list[Name]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from rerank_env.data.fetch import WheelFiles, fetch
 from rerank_env.data.impressions import RULES, Impressions
 from rerank_env.data.readers.faults import lines
+from rerank_env.data.readers.impression_columns import seconds_of
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import DataError
 
@@ -81,9 +81,9 @@ def read_open_bandit(policy: str = "random", campaign: str = "all", *, folder: P
     affinities: list[list[float]] = []
     for line, fields in _table(path, header):
         try:
-            row = (_seconds(fields[1]), float(int(fields[2])), *map(float, fields[3:6]))
+            row = (seconds_of(fields[1]), float(int(fields[2])), *map(float, fields[3:6]))
             affinity = [float(text) for text in fields[6 + _FEATURES :]]
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise _damaged(path, line, f"has a field that is no number or time ({error})") from error
         if not 0 <= row[1] < count or not np.isfinite(affinity).all():
             raise _damaged(path, line, f"has an item outside 0..{count - 1} or an affinity that is not finite")
@@ -131,15 +131,14 @@ def _items(path: Path) -> list[list[Any]]:
     return items
 
 
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
 def _table(path: Path, header: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
     """The rows below the expected header with their line numbers, none of which has a quote in it."""
     found = False
     for line, text in lines(path):
-        fields = next(csv.reader([text]), [])
+        try:
+            fields = next(csv.reader([text]), [])
+        except csv.Error as error:
+            raise _damaged(path, line, f"is no row of CSV ({error})") from error
         if line == 1:
             found = True
             if tuple(fields) != header:

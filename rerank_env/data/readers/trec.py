@@ -1,16 +1,15 @@
 """TREC run and judgements (qrels) as requests, and rankings as a run that any evaluation tool reads.
 
 A line of a run is `query Q0 document rank score tag`, one of the judgements `query 0 document relevance`, parted by
-white space; both may be gzipped, and the lines of a query need not be together. Incoming order is by score, higher
-first; ties by the rank column, then by the order of the file. `trec_eval` goes by score in single precision, then by
-document id, later in the alphabet first, and never reads the rank: it and these requests differ on ties, which
+white space; both may be gzipped, and the lines of a query need not be together. Incoming order is by score in single
+precision, higher first; ties by the rank column, then by the order of the file. `trec_eval` goes by the same score,
+then by document id, later in the alphabet first, and never reads the rank: it and these requests differ on ties, which
 `notes` count. May import numpy, `rerank_env.data` and `rerank_env.rewards`. Suffixes: `_N` lines of a run, `_B`
 requests, `_K` candidates.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env import durable
 from rerank_env.data.catalog import Catalog
+from rerank_env.data.ids import is_text
 from rerank_env.data.readers.documents import NO_TEXT, texts_of
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.data.readers.named import Name, NamedRequests, permuted
 from rerank_env.data.readers.trec_lines import RunLines, judgements, run_columns
 from rerank_env.data.requests import Requests
+from rerank_env.data.rules import TOO_FEW
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray
 from rerank_env.rewards.errors import DataError, InputError
 from rerank_env.rewards.rankings import MIN_CANDIDATES
 
 UNJUDGED = "the query has no judgements, so nothing is known of its documents"
-TOO_FEW = f"the query has fewer than {MIN_CANDIDATES} documents, which cannot be re-ranked"
 
 Judgements = Mapping[str, Mapping[str, float]]
 Texts = Mapping[str, str] | Path | str
@@ -82,7 +83,7 @@ def read(
         history_BH=history_BH,
         feedback_BH=(history_BH != PAD).astype(np.float32),
         candidates_BK=_spread(numbers[documents_N], real_BK, fill=PAD),
-        scores_BK=_spread(kept.scores_N.astype(np.float32), real_BK, fill=0),
+        scores_BK=_spread(kept.scores_N, real_BK, fill=0),
         relevance_BK=_spread(gains_N, real_BK, fill=0),
         sizes_B=sizes,
         name=f"TREC run {Path(run).name}",
@@ -99,7 +100,7 @@ def run_lines(named: NamedRequests, rankings_BK: npt.ArrayLike, *, tag: str = "r
     """
     words = [tag, *map(str, named.request_ids), *map(str, named.item_ids)]
     for word in words:
-        if word.split() != [word]:
+        if word.split() != [word] or not is_text(word):
             raise InputError(f"{word!r} is no single word, which names and tags of a TREC run have to be; rename it")
     for query, ranked in zip(named.request_ids, named.ranked(rankings_BK), strict=True):
         for place, document in enumerate(ranked):
@@ -107,12 +108,13 @@ def run_lines(named: NamedRequests, rankings_BK: npt.ArrayLike, *, tag: str = "r
 
 
 def write_run(path: Path | str, named: NamedRequests, rankings_BK: npt.ArrayLike, *, tag: str = "rerank_env") -> Path:
-    """Write `run_lines` to `path`, which appears whole or not at all, and return it. Raises as `run_lines` does."""
-    part = Path(f"{path}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in run_lines(named, rankings_BK, tag=tag))
-    os.replace(part, path)
-    return Path(path)
+    """Write `run_lines` to `path`, which appears whole or not at all, with its folder, and return it.
+
+    Raises as `run_lines` does, and `CheckpointError` where the disk refuses.
+    """
+    path = Path(path).expanduser()
+    durable.replace(path, "".join(f"{line}\n" for line in run_lines(named, rankings_BK, tag=tag)).encode())
+    return path
 
 
 def _ordered(run: RunLines) -> tuple[RunLines, tuple[str, ...]]:

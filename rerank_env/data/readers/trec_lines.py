@@ -1,6 +1,6 @@
 """The lines of TREC runs and judgements as columns, each line checked. See `trec` for the forms.
 
-May import numpy, `rerank_env.data.readers.faults` and `rerank_env.rewards`. Suffixes: `_N` lines of a run.
+May import numpy, `rerank_env.data` and `rerank_env.rewards`. Suffixes: `_N` lines of a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from rerank_env.data.readers.faults import Skipped, lines
-from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
+from rerank_env.data.rules import SINGLE
+from rerank_env.rewards.arrays import BoolArray, Float32Array, IntArray
 from rerank_env.rewards.errors import DataError
 
 NOT_A_RUN = "it is not of the form `query Q0 document rank score tag` with a whole rank and a finite score"
@@ -22,21 +23,21 @@ LISTED_TWICE = "the query has that document on an earlier line"
 CONTRADICTED = "an earlier line has another relevance for that query and document"
 REPEATED = "an earlier line is the same judgement"
 
-LARGEST = float(np.finfo(np.float32).max)
-"""Scores are kept in single precision, as `trec_eval` does."""
-
 LARGEST_RANK = 1 << 62
 """Ranks are kept in 64 bits."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunLines:
-    """The lines of a run as columns; queries and documents by number, `*_ids` in the order of first appearance."""
+    """The lines of a run as columns; queries and documents by number, `*_ids` in the order of first appearance.
+
+    Scores are in single precision, as in `trec_eval`: what is a tie there is one here.
+    """
 
     queries_N: IntArray
     documents_N: IntArray
     ranks_N: IntArray
-    scores_N: FloatArray
+    scores_N: Float32Array
     lines_N: IntArray
     query_ids: tuple[str, ...]
     document_ids: tuple[str, ...]
@@ -72,7 +73,8 @@ def run_columns(path: Path, *, skipped: Skipped | None) -> RunLines:
         numbers.extend((*named, values[0], line))
         scores.append(values[1])
     queries_N, documents_N, ranks_N, lines_N = np.array(numbers, dtype=np.int64).reshape(-1, 4).T
-    read = RunLines(queries_N, documents_N, ranks_N, np.array(scores), lines_N, tuple(queries), tuple(documents))
+    scores_N = np.array(scores).astype(np.float32)
+    read = RunLines(queries_N, documents_N, ranks_N, scores_N, lines_N, tuple(queries), tuple(documents))
     pairs = read.queries_N * len(documents) + read.documents_N
     first = np.unique(pairs, return_index=True)[1]
     again = np.setdiff1d(np.arange(len(read)), first)
@@ -115,7 +117,7 @@ def _whole(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text)
-    if not math.isfinite(value) or abs(value) > LARGEST or "_" in text:  # Python reads 1_0 as 10
+    if not math.isfinite(value) or abs(value) > SINGLE or "_" in text:  # Python reads 1_0 as 10
         raise ValueError(f"{text} is no finite number")
     return value
 
