@@ -106,6 +106,12 @@ def test_a_line_that_is_no_sequence_is_refused_with_its_number(line: str, reason
         item(2).replace('"keywords"', '"words"'),
         item(2).replace("[]", "3"),
         item(2).replace("[]", '["Beauty"]'),
+        item(2).replace("[]", "[1e999]"),
+        item(2).replace("[]", "[NaN]"),
+        item(2).replace("[]", "[1.5]"),
+        item(2).replace("[]", f"[{'1' * 5_000}]"),
+        item(2).replace("[]", "[" * 100_000),
+        item(2).replace('"title": ""', '"title": "half a \\ud83d"'),
         item(2).replace('"title": ""', '"title": null'),
     ],
 )

@@ -58,7 +58,7 @@ VALUES = {
     "propensity infinite": ("r1,u1,i2,2,0,inf", "propensity is not a probability"),
     "underscores": ("r1,u1,i2,2,0,0_5", "propensity is not a probability"),
     "other digits": ("r1,u1,i2,٢,0,0.5", "position is not a whole number"),
-    "no user": ("r1,,i2,2,0,0.5", "user_id is missing or is not UTF-8 but ''"),
+    "no user": ("r1,,i2,2,0,0.5", "user_id is missing or is not UTF-8 text or a whole number but ''"),
     "no item": ("r1,u1,,2,0,0.5", "item_id is missing"),
     "another user": ("r1,u2,i2,2,0,0.5", "request 'r1': the request's rows name more than one user"),
     "a position twice": ("r1,u1,i2,1,0,0.5", "request 'r1': another row of the request has the same position"),

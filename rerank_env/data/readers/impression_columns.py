@@ -20,7 +20,7 @@ from rerank_env.rewards.arrays import BoolArray, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError
 
 ROW_REASONS = (
-    *(f"{column} is missing, or is neither UTF-8 text nor a whole number" for column in NAMES),
+    *(f"{column} is missing or is not UTF-8 text or a whole number" for column in NAMES),
     *(f"{column} is not {rule.expected}" for column, rule in RULES.items()),
 )
 """What can be wrong with a row by itself, in the order in which it is looked for; a row's fault is the first."""
