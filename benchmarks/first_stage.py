@@ -10,11 +10,11 @@ linear Plackett-Luce model over evidence features, fitted on the validation list
 lists with early stopping on validation. Intervals and paired differences to the incoming order resample users
 (percentile bootstrap, 2,000 resamples). "all users" counts those whose target is not listed as 0.
 
-Settings were chosen on validation splits: epochs, rate and layers of SASRec on Beauty with one interaction fewer a user,
-so that the gap between train and target was that of the test split. Before that, prototypes of SASRec and of the evidence
-features were also looked at on the test split of Beauty; Sports and Toys were looked at here only. Goal: on Beauty
-recall@10 of at least 0.094 and ndcg@10 of at least 0.057 by SASRec, trained in under 60 minutes on two cores, and a
-LambdaMART row with paired intervals on all three domains.
+Settings were chosen on validation splits: epochs, rate and layers of SASRec on Beauty with one interaction fewer a
+user, so that the gap between train and target was that of the test split. Before that, prototypes of SASRec and of the
+evidence features were also looked at on the test split of Beauty; Sports and Toys were looked at here only. Goal: on
+Beauty recall@10 of at least 0.094 and ndcg@10 of at least 0.057 by SASRec, trained in under 60 minutes on two cores,
+and a LambdaMART row with paired intervals on all three domains.
 """
 
 from __future__ import annotations
