@@ -1,10 +1,10 @@
 """Frames of pandas and polars as requests, in both forms: what is read, and how it is ordered."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from frame_tables import LIBRARIES, LISTS, ROWS, Frame, framed, says
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,57 +14,16 @@ from rerank_env.data.readers.documents import NO_TEXT
 from rerank_env.data.readers.drafts import TOO_FEW
 from rerank_env.data.readers.frames import read_lists, read_rows
 from rerank_env.data.readers.named import NamedRequests
-from rerank_env.rewards.errors import DataError, InputError
-
-Frame = Callable[[dict[str, list[Any]]], Any]
+from rerank_env.rewards.errors import InputError
 
 
-@pytest.fixture(params=["pandas", "polars"], scope="module")
+@pytest.fixture(params=LIBRARIES, scope="module")
 def frame(request: pytest.FixtureRequest) -> Frame:
-    """What makes a frame of columns."""
-    library = pytest.importorskip(request.param, reason=f"needs {request.param}")
-    return lambda columns: library.DataFrame(columns)
-
-
-def says(text: str) -> Any:
-    return pytest.raises(DataError, match=text)
+    return framed(request.param)
 
 
 def names_of(named: NamedRequests, items_BK: Any) -> list[list[Any]]:
     return [[named.item_ids[item] for item in items if item >= 0] for items in items_BK.tolist()]
-
-
-LISTS: dict[str, list[Any]] = {
-    "candidates": [["b", "a", "c"], ["c", "z"]],
-    "relevance": [[0.0, 1.0, 0.0], [2.0, 0.0]],
-    "scores": [[3.0, 2.5, -1.0], [0.5, 0.25]],
-    "history": [["z"], []],
-    "feedback": [[4.0], []],
-    "user": ["ann", "bob"],
-    "request": ["r1", "r2"],
-    "clicks": [[0, 1, 0], [0, 0]],
-    "propensities": [[1.0, 0.5, 0.25], [1.0, 0.5]],
-    "predictions": [[0.5, 0.5, 0.5], [0.0, 1.0]],
-    "texts": [["Bee", "Ay", "Sea"], ["Sea", "Zed"]],
-    "history_texts": [["Zed"], []],
-    "day": [1, 2],
-}
-
-ROWS: dict[str, list[Any]] = {
-    "request": ["r1", "r2", "r1", "r2", "r1"],
-    "candidate": ["c", "c", "a", "z", "b"],
-    "relevance": [0, 2, 1, 0, 0],
-    "scores": [-1.0, 0.5, 2.5, 0.25, 3.0],
-    "history": [["z"], [], ["z"], [], ["z"]],
-    "feedback": [[4.0], [], [4.0], [], [4.0]],
-    "user": ["ann", "bob", "ann", "bob", "ann"],
-    "clicks": [False, False, True, False, False],
-    "propensities": [0.25, 1.0, 0.5, 0.5, 1.0],
-    "predictions": [0.5, 0.0, 0.5, 1.0, 0.5],
-    "text": ["Sea", "Sea", "Ay", "Zed", "Bee"],
-    "history_texts": [["Zed"], [], ["Zed"], [], ["Zed"]],
-    "day": [1, 2, 1, 2, 1],
-}
 
 
 @pytest.mark.parametrize("form", ["lists", "rows"])
@@ -159,7 +118,9 @@ def test_columns_of_other_names_are_named_and_a_missing_one_is_refused_with_thos
     named = read_lists(frame(columns), ListColumns(candidates="sku", relevance="grade"))
     assert names_of(named, named.requests.candidates_BK) == [["a", "b"]]
     assert named.requests.notes == ("read of the frame: candidates from sku, relevance from grade",)
-    with says("no column 'candidates', which is to hold the candidates; .*'sku', 'grade'.*: pass ListColumns.candidates=\.\.\."):
+    with says(
+        r"no column .candidates., which is to hold the candidates; say .*.sku., .grade.\): pass ListColumns\(candidates=\.\.\.\)"
+    ):
         read_lists(frame(columns))
     with says("no column 'bm25', which is to hold the scores"):
         read_lists(frame(columns), ListColumns(candidates="sku", relevance="grade", scores="bm25"))

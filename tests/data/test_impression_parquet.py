@@ -35,7 +35,10 @@ def parquet(folder: Path, **changes: Any) -> Path:
         ({"position": ["1"] * 4 + ["abc"] + ["1"] * 13}, "row 5: position is not a whole number from 1 but 'abc'"),
         ({"propensity": [1.0] * 4 + [float("nan")] + [1.0] * 13}, "row 5: propensity .* but nan"),
         ({"item_id": [f"i{n}" for n in range(4)] + [None] + ["z"] * 13}, "row 5: item_id is missing .* but None"),
-        ({"item_id": pa.array([b"i"] * 4 + [b"\xfc"] + [b"z"] * 13)}, "row 5: item_id .*UTF-8 text or a whole number but b'.xfc'"),
+        (
+            {"item_id": pa.array([b"i"] * 4 + [b"\xfc"] + [b"z"] * 13)},
+            "row 5: item_id .*UTF-8 text or a whole number but b'.xfc'",
+        ),
         ({"item_id": [[1]] * 18}, "column 'item_id' is of type list"),
         ({"click": [{"a": 1}] * 18}, "column 'click' is of type struct"),
         ({"click": [None] * 18}, "row 1: click is not 0 or 1 but None"),
@@ -50,7 +53,9 @@ def test_text_that_parquet_wrongly_calls_utf_8_is_found(tmp_path: Path) -> None:
     raw = pa.array([b"i1", b"i2", b"i3", b"i1", b"\xfc"] + [b"i9"] * 13)
     claimed = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     path = parquet(tmp_path, item_id=claimed)
-    with pytest.raises(DataError, match="row 5: item_id is missing or is not UTF-8 text or a whole number but 'no UTF-8'"):
+    with pytest.raises(
+        DataError, match="row 5: item_id is missing or is not UTF-8 text or a whole number but 'no UTF-8'"
+    ):
         read_log(path, propensity="examination").read()
 
 
@@ -83,7 +88,9 @@ def test_a_damaged_page_costs_its_row_group_and_what_is_beside_it_and_no_more(
     offset = pq.ParquetFile(path).metadata.row_group(group).column(0).data_page_offset
     damaged[offset : offset + 30] = b"\xff" * 30
     path.write_bytes(damaged)
-    with pytest.raises(DataError, match=rf"log.parquet row {100 * group + 1}: the rest of the row group cannot be read") as caught:
+    with pytest.raises(
+        DataError, match=rf"log.parquet row {100 * group + 1}: the rest of the row group cannot be read"
+    ) as caught:
         read_log(path, propensity="examination", block_bytes=128 * block).read()
     assert "\n" not in str(caught.value)
     log = read_log(path, propensity="examination", on_fault="skip", block_bytes=128 * block)

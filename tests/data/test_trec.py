@@ -1,6 +1,5 @@
 """TREC runs and judgements as requests, rankings as runs again: orders, gains, counts, and another reader."""
 
-import gzip
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -10,51 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trec_files import QRELS, RUN, lists_of, says, write
 
 from rerank_env.data import Catalog, Requests
 from rerank_env.data.readers import trec
 from rerank_env.data.readers.documents import NO_TEXT, TWICE
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.data.readers.named import NamedRequests
-from rerank_env.rewards.errors import DataError, InputError, RankingError
+from rerank_env.rewards.errors import InputError, RankingError
 from rerank_env.rewards.rankings import identity_rankings, random_rankings
-
-Lists = dict[str, list[tuple[str, float, float]]]
-"""Documents with score and gain in incoming order, by query."""
-
-
-def write(path: Path, *rows: str) -> Path:
-    data = "".join(f"{row}\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
-def lists_of(named: NamedRequests) -> Lists:
-    requests = named.requests
-    return {
-        str(query): [
-            (str(named.item_ids[item]), score, gain)
-            for item, score, gain in zip(items[:size], scores, gains, strict=False)
-        ]
-        for query, items, scores, gains, size in zip(
-            named.request_ids, requests.candidates_BK.tolist(), requests.scores_BK.tolist(),
-            requests.relevance_BK.tolist(), requests.sizes_B.tolist(), strict=True,
-        )
-    }  # fmt: skip
-
-
-def says(text: str) -> Any:
-    return pytest.raises(DataError, match=text)
-
-
-RUN = (
-    "q2 Q0 d1 2 0.5 bm25",
-    "q1 Q0 d3 2 7.0 bm25",
-    "q2\tQ0\td9 1 0.75\tbm25",
-    "q1 Q0 d1 1 9.5 bm25",
-    "q1 Q0 d2 3 -1e1 bm25",
-)
-QRELS = ("q1 0 d2 2", "q1 0 d1 0", "q2 0 d9 1", "q2 0 d5 3")
 
 
 def test_lists_come_in_the_order_of_scores_with_the_gains_of_the_judgements(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class RerankEnvironment(Environment[RerankAction, RerankObservation, RerankState
     ) -> None:
         requests = requests_of(data, split, kind, options=data_options)
         prompts = PromptWriter(text_format, **wording)
-        prompts.answer_ids(requests)  # raises now what would otherwise be raised in the middle of a session
+        prompts.check(requests)  # raises now what would otherwise be raised in the middle of a session
         names = partial(prompts.answer_ids_of, requests) if prompts.cites_ids else None
         super().__init__(
             rubric=RewardRubric(reward, requests.slates, text_format=text_format, max_chars=max_chars, ids=names)
