@@ -1,84 +1,19 @@
 """Amazon reviews in the three public forms, on files written here: what is read, kept, counted and refused."""
 
-import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from amazon_files import FORMS, Row, by_name, meta_2018, new, old, says, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rerank_env.data.readers import amazon_reviews
-from rerank_env.data.readers.amazon_reviews import NO_METADATA, REPEATED, TWICE
+from rerank_env.data.readers.amazon_reviews import IN_METADATA, NO_METADATA, REPEATED, TWICE
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.data.readers.k_core import k_core
-from rerank_env.data.readers.named import NamedLog
-from rerank_env.rewards.errors import DataError, InputError
-
-Row = tuple[str, str, float, int]
-"""User, item, stars, seconds."""
-
-
-def old(row: Row) -> str:
-    user, item, stars, seconds = row
-    return json.dumps(
-        {"reviewerID": user, "asin": item, "overall": stars, "unixReviewTime": seconds, "reviewText": 'It\'s "fine"'}
-    )
-
-
-def new(row: Row) -> str:
-    user, item, stars, seconds = row
-    entry = {"user_id": user, "parent_asin": item, "asin": "variant", "rating": stars, "timestamp": seconds * 1000}
-    return json.dumps({**entry, "text": "ok", "verified_purchase": True})
-
-
-def meta_2014(item: str, title: str, path: list[str], brand: str) -> str:
-    entry: dict[str, Any] = {
-        "asin": item,
-        "categories": [path, ["Other", *path[:1]]],
-        "related": {"also_bought": ["X"]},
-    }
-    return repr({**entry, **({"title": title} if title else {}), **({"brand": brand} if brand else {})})
-
-
-def meta_2018(item: str, title: str, path: list[str], brand: str) -> str:
-    return json.dumps({"category": path, "title": title, "brand": brand, "description": ["long"], "asin": item})
-
-
-def meta_2023(item: str, title: str, path: list[str], brand: str) -> str:
-    return json.dumps({"parent_asin": item, "title": title, "categories": path, "store": brand or None})
-
-
-FORMS: dict[str, tuple[Callable[[Row], str], Callable[[str, str, list[str], str], str]]] = {
-    "2014": (old, meta_2014),
-    "2018": (old, meta_2018),
-    "2023": (new, meta_2023),
-}
-
-
-def write(path: Path, rows: list[str]) -> Path:
-    data = "".join(f"{row}\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
-
-
-def by_name(named: NamedLog) -> list[tuple[str, str, float, float]]:
-    """The log as user, item, stars and time, user by user in its order, by the names of the file."""
-    log = named.log
-    return [
-        (str(named.user_ids[user]), str(named.item_ids[item]), rating, time)
-        for user, item, rating, time in zip(
-            log.users_N.tolist(), log.items_N.tolist(), log.ratings_N.tolist(), log.times_N.tolist(), strict=True
-        )
-    ]
-
-
-def says(text: str) -> Any:
-    return pytest.raises(DataError, match=text)
-
+from rerank_env.rewards.errors import InputError
 
 SQUARE = [(user, item, 4.0, 86400 * day) for day, (user, item) in enumerate((u, i) for u in "UV" for i in "AB")]
 """Two users with two items each."""
@@ -198,7 +133,7 @@ def test_missing_repeated_and_unformatted_metadata_are_counted_and_the_text_says
     texts = dict(zip(named.item_ids, named.log.texts, strict=True))
     assert texts == {"A": "first", "B": NO_METADATA, "C": "an item without a title"}
     assert named.log.labels == ()  # nothing is known of any
-    assert named.skipped.counts == {TWICE: 1}
+    assert named.skipped.counts == {IN_METADATA + TWICE: 1}
     assert "1 items have no entry in m.json" in named.notes
 
 
@@ -234,6 +169,9 @@ GOOD = old(("U", "A", 5.0, 1))
         (GOOD.replace('Time": 1', 'Time": 1' + "0" * 400), "unixReviewTime is no number"),
         (GOOD.replace('Time": 1', 'Time": null'), "unixReviewTime is no number"),
         (new(("U", "A", 5.0, 1)), "it has no reviewerID"),  # a form that changes within a file
+        (old(("\ud83d", "A", 5.0, 1)), "reviewerID holds half a surrogate pair"),
+        (old(("U", "A\udc00", 5.0, 1)), "asin holds half a surrogate pair"),
+        (repr(json.loads(old(("\ud83d", "A", 5.0, 1)))), "reviewerID holds half a surrogate pair"),
     ],
 )
 def test_a_line_that_is_no_review_is_refused_with_file_and_line_or_counted(
@@ -255,7 +193,15 @@ def test_a_first_line_of_no_form_does_not_decide_the_form_of_the_others(tmp_path
 
 
 @pytest.mark.parametrize(
-    "line", ['{"title": "no id"}', "{'asin': 'A', 'title': ", '{"asin": "A", "category": {"Beauty": 1}}']
+    "line",
+    [
+        '{"title": "no id"}',
+        "{'asin': 'A', 'title': ",
+        '{"asin": "A", "category": {"Beauty": 1}}',
+        '{"asin": "A", "title": "half a \\ud83d"}',
+        '{"asin": "A", "category": ["\\udfff"]}',
+        '{"asin": "A", "brand": "\\ud800 and more"}',
+    ],
 )
 def test_metadata_that_are_no_entry_are_refused_with_file_and_line_or_counted(line: str, tmp_path: Path) -> None:
     rows, meta = write(tmp_path / "r.json", [GOOD]), write(tmp_path / "m.json", [line])
@@ -263,6 +209,32 @@ def test_metadata_that_are_no_entry_are_refused_with_file_and_line_or_counted(li
         amazon_reviews.read(rows, meta, core=1)
     named = amazon_reviews.read(rows, meta, core=1, skipped=Skipped())
     assert named.log.texts == (NO_METADATA,) and named.skipped.total == 1
+
+
+@given(
+    st.lists(st.sampled_from([GOOD, "no review", "[1]", '{"asin": 1}', old(("V", "B", 1.0, 2))]), max_size=9),
+    st.lists(st.sampled_from(["no entry", "[1]", '{"asin": "A"}', '{"asin": 1}', '{"asin": "Z"}']), max_size=9),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_reviews_of_the_log_and_those_left_out_are_all_lines_of_the_file_whatever_the_metadata_are(
+    tmp_path: Path, reviews: list[str], entries: list[str]
+) -> None:
+    skipped = Skipped()
+    rows, meta = write(tmp_path / "r.json", [GOOD, *reviews]), write(tmp_path / "m.json", entries)
+    named = amazon_reviews.read(rows, meta, core=1, skipped=skipped)
+    of_reviews = {reason: n for reason, n in skipped.counts.items() if not reason.startswith(IN_METADATA)}
+    assert len(named.log) + sum(of_reviews.values()) == 1 + len(reviews)
+    bad = sum(entry in ("no entry", "[1]", '{"asin": 1}') for entry in entries)
+    twice = max(entries.count('{"asin": "A"}') - 1, 0)
+    assert skipped.total - sum(of_reviews.values()) == bad + twice
+    for reason, place in skipped.first.items():
+        assert place.startswith(str(meta if reason.startswith(IN_METADATA) else rows))
+
+
+def test_half_a_surrogate_pair_in_what_is_not_read_does_no_harm(tmp_path: Path) -> None:
+    line = GOOD.replace("fine", "\\ud83d") + "\n" + old(("\U0001f600", "A", 5.0, 1))
+    named = amazon_reviews.read(write(tmp_path / "r.json", [line]), core=1)
+    assert named.user_ids == ("U", "\U0001f600")
 
 
 def test_a_torn_or_wrongly_encoded_file_is_refused_with_file_and_line(tmp_path: Path) -> None:

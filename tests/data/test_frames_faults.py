@@ -1,10 +1,14 @@
 """Frames of pandas and polars that do not fit: one sentence each, with row and column."""
 
+import re
 from typing import Any
 
 import pytest
 from frame_tables import LIBRARIES, LISTS, ROWS, Frame, framed, says
 
+from rerank_env.data import Catalog
+from rerank_env.data.impressions import RULES
+from rerank_env.data.readers.columns import RowColumns
 from rerank_env.data.readers.frames import read_lists, read_rows
 from rerank_env.rewards.errors import SlateError
 
@@ -85,6 +89,82 @@ def test_a_row_that_does_not_fit_is_refused_with_row_and_column(
     assert "\n" not in str(caught.value)
     with says("row 1 of the frame, column 'position' is 1.5 of type float, not a whole number"):
         read_rows(frame(ROWS | {"position": [1.0, 1.5, 3.0, 4.0, 5.0]}))
+
+
+DIGITS = "9" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        (
+            "candidates",
+            [["a", "\ud83d"], ["c", "z"]],
+            "row 0 .*'candidates', entry 1 is '.ud83d' of type str",
+        ),
+        ("history", [["\udc00"], []], "row 0 .*column 'history', entry 0 is '.udc00'"),
+        ("user", ["ann", "b\ud83d"], "row 1 .*column 'user' is 'b.ud83d'"),
+        ("request", ["\ud83d", "r2"], "row 0 .*column 'request' is '.ud83d'"),
+        (
+            "texts",
+            [["Bee", "Ay\ud83d", "Sea"], ["Sea", "Zed"]],
+            "'texts', entry 1 .* holds half a surrogate pair",
+        ),
+        ("candidates", [[1, int("9" * 4_000) * 10**4_000], [3, 4]], "entry 1 is a number of more than 1,000 digits"),
+        ("user", [1, 10**5_000], "row 1 .*column 'user' is a number of more than 1,000 digits"),
+        ("scores", [[3.0, 2.5, 10**5_000], [0.5, 0.25]], "row 0 .*column 'scores', entry 2 is a number of more than"),
+    ],
+)
+def test_what_python_holds_but_cannot_write_is_refused_with_row_and_column(
+    column: str, cells: list[Any], message: str
+) -> None:
+    """A frame of the least kind, because polars refuses some of these by itself."""
+
+    class Column(list[Any]):
+        def to_list(self) -> list[Any]:
+            return self
+
+    class Plain(dict[str, Column]):
+        columns = property(list)
+
+    table = Plain({name: Column(values) for name, values in (LISTS | {column: cells}).items()})
+    with says(message) as caught:
+        read_lists(table)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("item", [DIGITS, "-1", "1.0", "1_0", "0" * 5_000, "\u0661", "007"])
+def test_a_text_that_is_no_plain_number_of_an_item_is_not_in_the_catalogue(item: str, frame: Frame) -> None:
+    catalog = Catalog.of([f"item {number}" for number in range(20)])
+    columns = {"candidates": [["1", "2"], ["3", item]], "relevance": [[0, 1], [0, 1]]}
+    with says("row 1 of the frame has the item .* but the catalogue has items 0..19"):
+        read_lists(frame(columns), catalog=catalog)
+
+
+def test_a_missing_column_is_refused_with_the_argument_that_names_it(frame: Frame) -> None:
+    lists = {"candidate": LISTS["candidates"], "relevance": LISTS["relevance"]}
+    with says(r"no column 'candidates'.*did you mean 'candidate'\? .*: pass ListColumns\(candidates='candidate'\)$"):
+        read_lists(frame(lists))
+    rows = {("query" if name == "request" else name): cells for name, cells in ROWS.items()}
+    with says(r"no column 'request', which is to hold the request; say .*'query'.*: pass RowColumns\(request=\.{3}\)$"):
+        read_rows(frame(rows))
+    with says(r"no column 'querry', .*did you mean 'query'\? .*: pass RowColumns\(request='query'\)$"):
+        read_rows(frame(rows), RowColumns(request="querry"))
+    assert read_rows(frame(rows), RowColumns(request="query")).request_ids == ("r1", "r2")
+
+
+@pytest.mark.parametrize(
+    ("field", "column", "value"),
+    [("clicks", "click", 0.5), ("propensities", "propensity", 0.0), ("propensities", "propensity", 1.5),
+     ("predictions", "prediction", 1.5), ("relevance", "relevance", -1.0), ("scores", "score", 1e39)],
+)  # fmt: skip
+def test_a_number_that_is_refused_is_refused_in_the_same_words_in_tables_and_in_logs(
+    field: str, column: str, value: float, frame: Frame
+) -> None:
+    cells = [list(map(float, row)) for row in LISTS[field]]
+    cells[1][0] = value
+    with says(f"not {re.escape(RULES[column].expected)};"):
+        read_lists(frame(LISTS | {field: cells}))
 
 
 def test_ids_of_two_types_and_clicks_without_propensities_are_refused(frame: Frame) -> None:

@@ -1,7 +1,9 @@
 """Logs of impressions in files: written and read back, in every form, at any block size, in parts."""
 
+import csv
 import gzip
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from impression_files import HEADER, ROWS, file, read, rows_of
 
 from rerank_env.data.readers import impression_log
@@ -201,3 +205,37 @@ def test_progress_needs_no_rich(
     told: Sequence[str] = capsys.readouterr().err.splitlines()
     assert told[0].startswith("reading (1 of 2) log.csv: ") and told[0].endswith(" s left")
     assert told[-1] == "reading (2 of 2) log.csv: 100 %"
+
+
+@settings(max_examples=40)
+@given(
+    starts=st.lists(st.sampled_from(["", "\ufeff", "\ufeff\ufeff"]), min_size=4, max_size=4),
+    quoted=st.booleans(),
+    block_bytes=st.integers(1, 200),
+)
+def test_a_byte_order_mark_inside_a_file_is_a_part_of_its_id_wherever_a_block_begins(
+    starts: list[str], quoted: bool, block_bytes: int
+) -> None:
+    ids = [f"{start}{number}" for number, start in enumerate(starts)]
+    shown = [f'"{name}"' if quoted else name for name in ids]
+    rows = [f"{name},u,i{place},{place},0,1" for name in shown for place in (1, 2)]
+    with tempfile.TemporaryDirectory() as folder:
+        for mark in ("", "\ufeff"):
+            path = file(Path(folder), mark + HEADER + "".join(f"{row}\n" for row in rows))
+            assert read(path, block_bytes=block_bytes).request_ids_B.tolist() == ids
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("after", ["", "\n"])  # an empty line sends the block to the slower reader
+@pytest.mark.parametrize("within", ["", "\n"])
+def test_a_field_may_be_as_long_as_it_is_by_either_reader(tmp_path: Path, quote: str, after: str, within: str) -> None:
+    name = "x" * 200_000 + (within if quote else "")
+    before = csv.field_size_limit()
+    log = read(file(tmp_path, f"{HEADER}r,u,{quote}{name}{quote},1,0,1\nr,u,b,2,0,1\n{after}"))
+    assert log.item_ids_I.tolist() == [name, "b"]
+    assert csv.field_size_limit() == before
+
+
+def test_a_survey_prints_its_counts_and_not_its_items(tmp_path: Path) -> None:
+    survey = read_log(file(tmp_path, HEADER + ROWS), propensity="examination").survey
+    assert repr(survey) == "Survey(rows=5, kept=5, requests=2, skipped=Skipped({}))"

@@ -13,7 +13,7 @@ from rerank_env.data import Catalog, Requests, load
 from rerank_env.data.impressions import Impressions
 from rerank_env.data.readers.impression_log import read_log
 from rerank_env.data.readers.impression_writer import SUFFIXES, impressions_of_requests, write_impressions
-from rerank_env.rewards.errors import DataError, InputError
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError
 
 FIELDS = ("users_B", "candidates_BK", "scores_BK", "relevance_BK", "sizes_B", "clicks_BK", "propensities_BK")
 
@@ -130,10 +130,27 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_old_file(tmp_path: Pat
         write_impressions(requests, path, item_ids=["a"])
     with pytest.raises(DataError, match="two items have the same item_id"):
         write_impressions(requests, path, item_ids=["a", "a"])
-    for item in ("", "a\0"):
+    for item in ("", "a\0", "a\ud83d"):
         with pytest.raises(DataError, match="item_id .* cannot be written"):
             write_impressions(requests, path, item_ids=["b", item])
     assert path.read_text() == "old" and sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "new.csv"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_log_is_written_with_its_folder_or_refused_in_one_sentence(tmp_path: Path, suffix: str) -> None:
+    log = read(file(tmp_path, HEADER + ROWS))
+    path = tmp_path / "deep" / "down" / f"log{suffix}"
+    assert write_impressions(log, path) == 5 and rows_of(read(path)) == rows_of(log)
+    (tmp_path / f"folder{suffix}").mkdir()
+    for refused in (
+        tmp_path / "log.csv" / f"a{suffix}",
+        tmp_path / f"folder{suffix}",
+        tmp_path / f"{'a' * 300}{suffix}",
+    ):
+        with pytest.raises(CheckpointError, match="could not be written") as caught:
+            write_impressions(log, refused)
+        assert "\n" not in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", f"folder{suffix}", "log.csv"]
 
 
 def test_requests_are_numbered_through_and_items_called_as_asked() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerank_env.data import Catalog
+from rerank_env.data import Catalog, rules
 from rerank_env.data.ids import user_numbers, whole_number
-from rerank_env.data.impressions import Impressions, joined, repeated
+from rerank_env.data.impressions import RULES, Impressions, joined, repeated
 from rerank_env.rewards import ClickCredit
 from rerank_env.rewards.errors import DataError, InputError, UnknownNameError
 
@@ -50,6 +50,37 @@ def test_requests_have_their_candidates_in_order_of_position() -> None:
     assert requests.scores_BK.tolist() == [[0, -1, 0], [0, -1, -2]]
     assert requests.users_B[0] == 7 and requests.users_B[1] >= 2**62
     assert requests.history_BH.tolist() == [[-1], [-1]]
+
+
+@pytest.mark.parametrize("user", ["\ud83d", "a\udc00", "\udfff\ud83d"])
+def test_a_user_whose_id_is_no_text_is_refused(user: str) -> None:
+    with pytest.raises(DataError, match="the user id .* holds half a surrogate pair, so it is no text"):
+        log(user_ids_B=texts("7", user)).requests(CATALOG, relevance="clicks", item_numbers=NUMBERS)
+    assert user_numbers(["\U0001f600", "\U0001f600"]).tolist()[0] >= 2**62
+
+
+def test_a_log_prints_its_counts_and_not_its_ids() -> None:
+    many = [f"item-{number}" for number in range(50_000)]
+    shown = repr(log(item_ids_I=texts("x", "y", "z", *many)))
+    assert shown == "Impressions(2 requests, 5 rows, 50,003 items, position, click, propensity (of examination))"
+
+
+NUMBER = st.one_of(st.floats(), st.integers(-3, 3).map(float), st.sampled_from([2.0**53, 1e100, -1e100, rules.SINGLE]))
+
+
+@given(st.lists(NUMBER, min_size=1, max_size=20))
+def test_a_rule_says_of_each_number_what_it_says_of_all_and_never_holds_for_nan_or_infinity(
+    values: list[float],
+) -> None:
+    for rule in (rules.POSITION, rules.ORDER, rules.PLACE, *RULES.values()):
+        held = rule.holds(np.array(values)).tolist()
+        assert held == [rule.admits(value) for value in values]
+        assert all(np.isfinite(value) for value, holds in zip(values, held, strict=True) if holds)
+    assert rules.TIMESTAMP.holds(np.array(values)).tolist() == np.isfinite(values).tolist()
+    assert rules.PROPENSITY.holds(np.array(values)).tolist() == [0 < value <= 1 for value in values]
+    assert rules.POSITION.holds(np.array(values)).tolist() == [
+        1 <= value <= 2**53 and value.is_integer() for value in values
+    ]
 
 
 def test_clicks_are_credited_by_the_propensity_of_their_place() -> None:

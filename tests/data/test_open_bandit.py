@@ -1,5 +1,6 @@
 """The Open Bandit sample: a small file of its form, a damaged one, and the real counts."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,17 @@ def test_a_small_sample_is_read_field_by_field(tmp_path: Path) -> None:
     assert log.item_columns["item_feature_1"].tolist() == ["red", "blue"]
 
 
+def test_a_time_without_a_zone_is_in_utc_wherever_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        log = read_open_bandit(campaign="men", folder=folder(tmp_path, rows=ROWS.replace("+00:00", "")))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert log.timestamps_N is not None and log.timestamps_N.tolist() == [1574553634.5, 1574553694.0]
+
+
 def test_it_is_written_and_read_back_as_a_log_of_selection(tmp_path: Path) -> None:
     log = read_open_bandit(campaign="men", folder=folder(tmp_path))
     write_impressions(log, tmp_path / "log.csv.gz")
@@ -66,6 +78,10 @@ def test_it_is_written_and_read_back_as_a_log_of_selection(tmp_path: Path) -> No
         (ROWS.replace("0.0,2.0", "0.0"), "line 2 has 11 fields, not 12"),
         (ROWS.replace("0.0,2.0", "0.0,inf"), "line 2 has an item outside .* or an affinity that is not finite"),
         (ROWS[1:], "line 1 is 'timestamp"),
+        (ROWS.replace("a,b,c,d", "a\rb,b,c,d"), "line 2 is no row of CSV"),
+        (ROWS.replace("a,b,c,d", f"{'a' * 200_000},b,c,d"), "line 2 is no row of CSV"),
+        (ROWS.replace(",1,3,0,0.25", f",{'1' * 400},3,0,0.25"), "line 2 has a field that is no number"),
+        (ROWS.replace(",1,3,0,0.25", f",{'1' * 5_000},3,0,0.25"), "line 2 has a field that is no number"),
         ("", "line 1 is missing"),
     ],
 )

@@ -16,7 +16,7 @@ from rerank_env.data.readers import trec
 from rerank_env.data.readers.documents import NO_TEXT, TWICE
 from rerank_env.data.readers.faults import Skipped
 from rerank_env.data.readers.named import NamedRequests
-from rerank_env.rewards.errors import InputError, RankingError
+from rerank_env.rewards.errors import CheckpointError, InputError, RankingError
 from rerank_env.rewards.rankings import identity_rankings, random_rankings
 
 
@@ -140,6 +140,36 @@ def test_rankings_are_written_with_the_names_they_were_read_with(tmp_path: Path)
     with pytest.raises(InputError, match="'q 2' is no single word"):
         trec.write_run(tmp_path / "bad", spaced, [[1, 0, -1], [2, 0, 1]])
     assert not (tmp_path / "bad").exists()
+
+
+def test_scores_that_are_equal_in_single_precision_are_ties_as_in_trec_eval(tmp_path: Path) -> None:
+    # 1 + 2**-25 and 1 - 2**-26 are 1 in single precision, 1e-50 and -1e-60 are 0: the rank column decides
+    rows = (
+        "q1 Q0 a 3 1.0000000298023224 t", "q1 Q0 b 1 1 t", "q1 Q0 c 2 0.9999999850988388 t",
+        "q2 Q0 a 2 1e-50 t", "q2 Q0 b 1 -1e-60 t",
+    )  # fmt: skip
+    qrels = write(tmp_path / "qrels", "q1 0 a 1", "q2 0 a 1")
+    named = trec.read(write(tmp_path / "run", *rows), qrels)
+    assert [[document for document, _, _ in listed] for listed in lists_of(named).values()] == [
+        ["b", "c", "a"],
+        ["b", "a"],
+    ]
+    assert any(note.startswith("2 queries (the first on line 3) have equal scores") for note in named.requests.notes)
+    assert not any("contradict" in note for note in named.requests.notes)
+
+
+def test_a_run_is_written_whole_with_its_folder_or_refused_in_one_sentence(tmp_path: Path) -> None:
+    named = trec.read(write(tmp_path / "run", *RUN), write(tmp_path / "qrels", *QRELS))
+    path = trec.write_run(tmp_path / "deep" / "down" / "new", named, [[1, 0, -1], [2, 0, 1]])
+    assert len(path.read_text().splitlines()) == 5 and [p.name for p in path.parent.iterdir()] == ["new"]
+    for refused in (tmp_path / "run" / "new", tmp_path / "deep"):  # a file is no folder, a folder no file
+        with pytest.raises(CheckpointError, match="could not be written") as caught:
+            trec.write_run(refused, named, [[1, 0, -1], [2, 0, 1]])
+        assert "\n" not in str(caught.value)
+    torn = NamedRequests(named.requests, ("q\ud83d", "q1"), (0, 1), named.item_ids, named.skipped)
+    with pytest.raises(InputError, match="is no single word of UTF-8"):
+        trec.write_run(tmp_path / "bad", torn, [[1, 0, -1], [2, 0, 1]])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "qrels", "run"]
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=6)

@@ -20,6 +20,10 @@ from rerank_env.data.readers.faults import Skipped
         ("d.jsonl", '{"id": "d1"}', "not an object with one of"),
         ("d.jsonl", '{"id": true, "text": ""}', "not an object with one of"),
         ("d.jsonl", '{"text": "one"}', "not an object with one of"),
+        ("d.jsonl", '{"id": "d1", "text": "\\ud83d"}', "holds half a surrogate pair"),
+        ("d.jsonl", '{"id": "d1", "title": "\\udc00", "text": ""}', "holds half a surrogate pair"),
+        ("d.jsonl", '{"id": "\\ud83d", "text": ""}', "holds half a surrogate pair"),
+        ("d.jsonl", f'{{"id": {"1" * 5_000}, "text": ""}}', "is no JSON object"),
     ],
 )
 def test_texts_of_another_form_are_refused_with_file_and_line(name: str, row: str, reason: str, tmp_path: Path) -> None:
