@@ -42,7 +42,7 @@ def user_numbers(user_ids: Iterable[str]) -> IntArray:
 def is_text(text: str) -> bool:
     """Whether `text` can be written as UTF-8, which it can unless it holds half a surrogate pair.
 
-    >>> is_text("\U0001f600"), is_text("\ud83d")
+    >>> is_text(chr(0x1F600)), is_text(chr(0xD83D))
     (True, False)
     """
     if text.isascii():

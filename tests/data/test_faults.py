@@ -164,3 +164,13 @@ def test_skips_are_counted_by_reason_with_the_first_place() -> None:
         "skipped 2 rows: torn (first: a.csv line 4)",
         "skipped 1,200 rows: late (first: b.parquet row 7)",
     )
+
+
+@given(st.permutations([("b", 2), ("b", 10), ("a", 30), ("a", 4), ("c", 1)]))
+def test_reasons_stand_in_the_order_of_their_first_places_however_they_were_met(places: list[tuple[str, int]]) -> None:
+    skipped, whole = Skipped(), Skipped()
+    for path, line in places:
+        skipped.add("even" if line % 10 else "odd", path, line)
+    whole.include(skipped, "in: ")
+    assert list(skipped.first.items()) == [("even", "a line 4"), ("odd", "a line 30")]
+    assert list(whole.counts.items()) == [("in: even", 3), ("in: odd", 2)] and whole.total == 5

@@ -153,7 +153,7 @@ def test_a_gzip_stream_that_ends_early_is_named_or_read_up_to_there(tmp_path: Pa
     found = log.read()
     assert len(found) > 300 and found.request_ids_B.tolist() == [f"r{n}" for n in range(len(found))]
     assert (found.sizes_B == 3).all() and 2 <= log.survey.skipped.total <= 4
-    assert "ends inside its gzip stream" in log.requests(relevance="none").__next__().notes[0]
+    assert any("ends inside its gzip stream" in note for note in next(log.requests(relevance="none")).notes)
 
 
 def test_a_request_that_comes_back_is_named_or_left_out_altogether(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_file_without_a_usable_header_or_rows_is_refused(tmp_path: Path, data:
 
 
 def test_nothing_left_after_skipping_says_what_was_skipped(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has no request to read: skipped 1 row: click is not 0 or 1 .*line 3"):
+    with pytest.raises(DataError, match="has no request to read: .*skipped 1 row: click is not 0 or 1 .*line 3"):
         kept(opened(tmp_path, ["r1,u,a,1,0,1", "r1,u,b,2,7,1"], on_fault="skip"))
 
 
@@ -273,4 +273,4 @@ def test_whatever_the_damage_every_row_is_kept_or_counted_and_no_request_is_kept
         assert len(left) == survey.requests and set(left) >= {f"r{n}" for n in range(6)} - spoiled
         whole = opened(Path(folder), data, packed=packed, on_fault="skip").survey
         assert (whole.rows, whole.kept, whole.items) == (survey.rows, survey.kept, survey.items)
-        assert whole.skipped.counts == survey.skipped.counts
+        assert whole.skipped.notes() == survey.skipped.notes()  # in order, with the first place of each reason

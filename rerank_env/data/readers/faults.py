@@ -50,18 +50,19 @@ class Skipped:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._first: dict[str, str] = {}
+        self._first: dict[str, tuple[str, int, str]] = {}
 
     def add(self, reason: str, path: Path | str, line: int, *, rows: int = 1, unit: str = "line") -> None:
         """Count `rows` more rows under `reason`; `line` is that of the first, a row number where `unit` is "row"."""
         self._counts[reason] = self._counts.get(reason, 0) + rows
-        self._first.setdefault(reason, f"{path} {unit} {line}")
+        place = (str(path), line, unit)
+        self._first[reason] = min(self._first.get(reason, place), place)
 
     def include(self, other: Skipped, prefix: str) -> None:
         """Count here what `other` counts, each reason after `prefix`, so that it is told from those of other rows."""
         for reason, count in other._counts.items():
-            self._counts[prefix + reason] = self._counts.get(prefix + reason, 0) + count
-            self._first.setdefault(prefix + reason, other._first[reason])
+            path, line, unit = other._first[reason]
+            self.add(prefix + reason, path, line, rows=count, unit=unit)
 
     @property
     def total(self) -> int:
@@ -70,28 +71,26 @@ class Skipped:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows were left out by reason.
-
-        In the order in which the reader met the reasons, which need not be that of the lines: it may find what is wrong
-        with a line by itself before what is wrong with it because of others.
-        """
-        return dict(self._counts)
+        """How many rows were left out by reason, ordered by the file and line where each reason is met first."""
+        ordered = sorted(self._counts, key=lambda reason: (self._first[reason], reason))
+        return {reason: self._counts[reason] for reason in ordered}
 
     @property
     def first(self) -> dict[str, str]:
-        """File and line of the first row left out by reason."""
-        return dict(self._first)
+        """File and line of the first row left out by reason, in the same order."""
+        return {reason: "{0} {2} {1}".format(*self._first[reason]) for reason in self.counts}
 
     def notes(self) -> tuple[str, ...]:
         """One sentence a reason, for `Requests.notes` and reports; empty where nothing was left out."""
+        first = self.first
         return tuple(
-            f"skipped {count:,} row{'s' * (count != 1)}: {reason} (first: {self._first[reason]})"
-            for reason, count in self._counts.items()
+            f"skipped {count:,} row{'s' * (count != 1)}: {reason} (first: {first[reason]})"
+            for reason, count in self.counts.items()
         )
 
     def __repr__(self) -> str:
         """The counts."""
-        return f"Skipped({self._counts})"
+        return f"Skipped({self.counts})"
 
 
 def lines(path: Path | str, *, skipped: Skipped | None = None) -> Iterator[tuple[int, str]]:

@@ -101,7 +101,7 @@ def run_lines(named: NamedRequests, rankings_BK: npt.ArrayLike, *, tag: str = "r
     words = [tag, *map(str, named.request_ids), *map(str, named.item_ids)]
     for word in words:
         if word.split() != [word] or not is_text(word):
-            raise InputError(f"{word!r} is no single word of UTF-8, which names and tags of a TREC run have to be; rename it")
+            raise InputError(f"{word!r} is no single word of UTF-8, as names and tags of a TREC run are; rename it")
     for query, ranked in zip(named.request_ids, named.ranked(rankings_BK), strict=True):
         for place, document in enumerate(ranked):
             yield f"{query} Q0 {document} {place + 1} {len(ranked) - place} {tag}"
