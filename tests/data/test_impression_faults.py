@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("pyarrow", reason="needs the data extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

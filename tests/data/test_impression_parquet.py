@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the data extra")
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from rerank_env.data.readers.impression_log import read_log
 from rerank_env.rewards.errors import DataError

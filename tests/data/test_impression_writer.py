@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pyarrow", reason="needs the data extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from impression_files import HEADER, ROWS, file, read, rows_of

@@ -57,6 +57,7 @@ def test_a_time_without_a_zone_is_in_utc_wherever_it_is_read(tmp_path: Path, mon
 
 
 def test_it_is_written_and_read_back_as_a_log_of_selection(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="needs the data extra")
     log = read_open_bandit(campaign="men", folder=folder(tmp_path))
     write_impressions(log, tmp_path / "log.csv.gz")
     again = read_log(tmp_path / "log.csv.gz", propensity="selection").read()
