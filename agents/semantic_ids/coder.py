@@ -7,6 +7,7 @@ is what is needed to code items that come later, and can be saved.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -109,8 +110,14 @@ class ItemCoder:
     def extend(self, ids: SemanticIds, texts: Sequence[str], *, rng: np.random.Generator) -> SemanticIds:
         """The IDs of a grown catalogue: the items of `ids` keep theirs, the texts after them get new ones.
 
-        `texts` are all texts, old ones first. Raises as `rows` and `assignment.extended` do.
+        `texts` are all texts, old ones first. Raises `InputError` where other settings made `ids`, and as `rows` and
+        `assignment.extended` do.
         """
+        if ids.method != str(self.settings):
+            raise InputError(
+                f"the IDs were made by {ids.method!r} and this coder by {str(self.settings)!r}; extend them with the "
+                "coder that made them"
+            )
         ids.check_catalogue(texts[: len(ids)])
         return extended(ids, self.quantiser.codes(self.rows(texts[len(ids) :])), texts=texts, rng=rng)
 
@@ -121,7 +128,13 @@ class ItemCoder:
         if isinstance(self.encoder, tfidf.TfidfSvd):
             self.encoder.save_pretrained(folder / WORDS)
         identity = None if self.encoder is None else self.encoder.identity
-        told = {"kind": "item-coder", "version": VERSION, "encoder": identity, "settings": asdict(self.settings)}
+        told = {
+            "kind": "item-coder",
+            "version": VERSION,
+            "encoder": identity,
+            "settings": asdict(self.settings),
+            "sha256": _digests(folder),
+        }
         durable.replace(folder / SETTINGS, (json.dumps(told, indent=2) + "\n").encode())
 
     @classmethod
@@ -138,9 +151,11 @@ class ItemCoder:
                 raise InputError(f"it is {told['kind']!r} of version {told['version']}")
             vae = RqVaeConfig(**told["settings"].pop("vae"))
             settings = CoderSettings(**told["settings"], vae=vae)
-            identity = told["encoder"]
+            identity, digests = told["encoder"], told["sha256"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{folder / SETTINGS} cannot be read ({error}); save the coder again") from error
+        if digests != _digests(folder):
+            raise CheckpointError(f"the files in {folder} were not saved together; save the coder again")
         encoder: TextEncoder | None = None
         if settings.text == tfidf.NAME:
             encoder = tfidf.TfidfSvd.from_pretrained(folder / WORDS)
@@ -153,6 +168,12 @@ class ItemCoder:
             )
         kind = RqVae if settings.method == "rq-vae" else RqKMeans
         return cls(settings, encoder, kind.from_pretrained(folder / QUANTISER))
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file beside the settings, by its path."""
+    files = (path for part in (QUANTISER, WORDS) for path in sorted((folder / part).rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @dataclass(frozen=True, eq=False)
