@@ -50,11 +50,13 @@ def build(
     history: int = 50,
     seed: int = 0,
     variant: str = "",
+    latest: int | None = None,
 ) -> dict[str, Requests]:
     """Next-item requests of every split: the target among the first `slate_size` of the lists.
 
     `seed` is that of the first stage, and `variant` what `rerank data build` printed for settings that are not the
-    defaults. Raises `DataError` where the lists were not built, and what they raise.
+    defaults. `latest` keeps the last so many targets of each user in train (None: all), which are more like those of
+    validation and test. Raises `DataError` where the lists were not built, and what they raise.
     """
     del kind  # there is one
     one_of("first stage", first_stage, STAGES)
@@ -67,6 +69,8 @@ def build(
         )
     log = read(name)
     found, settings = lists.load(path, log)
+    if latest is not None:
+        found["train"] = found["train"].latest(log, latest)
     targets = SPLITTERS[settings["split"]](log)
     fitted = catalog_of(log, targets.seen_N, ItemStatistics.fit(log, targets.seen_N))
     catalog = replace(fitted, labels=())  # numbers of unknown categories: evidence compares them, no prompt shows them

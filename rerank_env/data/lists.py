@@ -48,6 +48,16 @@ class CandidateLists:
         place_T: IntArray = np.where(hit_TK.any(axis=1), hit_TK.argmax(axis=1), self.items_TK.shape[1])
         return place_T
 
+    def latest(self, log: Interactions, count: int) -> CandidateLists:
+        """The lists of the last `count` targets of each user; all where a user has fewer. `InputError` below 1."""
+        whole("latest", count, least=1)
+        order_T = np.argsort(self.rows_T)
+        users_T = log.users_N[self.rows_T[order_T]]
+        _, first_U, lengths_U = np.unique(users_T, return_index=True, return_counts=True)
+        left_T = np.repeat(first_U + lengths_U, lengths_U) - np.arange(len(users_T))  # 1 for the last of a user
+        kept_T = np.sort(order_T[left_T <= count])
+        return CandidateLists(self.rows_T[kept_T], self.items_TK[kept_T], self.scores_TK[kept_T])
+
     def requests(
         self, log: Interactions, targets: Targets, catalog: Catalog, *, slate_size: int, history: int, name: str
     ) -> Requests:

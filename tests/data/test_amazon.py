@@ -76,6 +76,16 @@ def test_a_target_that_is_not_listed_is_counted_in_the_notes(beauty: Path) -> No
     assert requests.notes[0].startswith("40 of 40 requests left out")
 
 
+def test_the_latest_targets_of_train_can_be_asked_for_alone(beauty: Path) -> None:
+    put_lists()
+    every = load("amazon-beauty", first_stage="popularity", slate_size=3)
+    last = load("amazon-beauty", first_stage="popularity", slate_size=3, latest=1)
+    assert len(every) == 3 * 40 and len(last) == 40  # of six purchases the second to the fourth are train targets
+    assert (last.history_BH != -1).sum(axis=1).tolist() == [3] * 40
+    with pytest.raises(InputError, match="latest is 0"):
+        load("amazon-beauty", first_stage="popularity", slate_size=3, latest=0)
+
+
 def test_each_first_stage_and_seed_has_lists_of_its_own(beauty: Path) -> None:
     put_lists("popularity", seed=1)
     with pytest.raises(DataError, match="with seed 0 are not built"):

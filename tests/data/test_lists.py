@@ -45,6 +45,18 @@ def test_requests_hold_the_listed_targets_with_all_that_the_user_did_before() ->
     assert made.notes[0].startswith("1 of 2 requests left out: target not in the first stage's top 2 (recall@2 0.5000")
 
 
+def test_the_latest_targets_of_each_user_are_kept_in_the_order_they_were() -> None:
+    # Rows 0-3 are of user 0, rows 4-7 of user 1; the lists come in no order.
+    rows = np.array([6, 1, 3, 2, 5])
+    lists_ = CandidateLists(rows, np.tile(rows[:, None], (1, 2)), np.zeros((5, 2), dtype=np.float32))
+    assert lists_.latest(small_log(), 1).rows_T.tolist() == [6, 3]
+    assert lists_.latest(small_log(), 2).rows_T.tolist() == [6, 3, 2, 5]
+    kept = lists_.latest(small_log(), 9)
+    assert kept.rows_T.tolist() == rows.tolist() and (kept.items_TK[:, 0] == rows).all()
+    with pytest.raises(InputError, match="latest is 0"):
+        lists_.latest(small_log(), 0)
+
+
 def test_a_slate_longer_than_the_lists_is_refused() -> None:
     log = small_log()
     with pytest.raises(InputError, match="slate_size is 4; the lists can give 2 to 3 candidates"):
