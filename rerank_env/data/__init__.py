@@ -55,8 +55,9 @@ def load(name: str, *, split: str = "train", kind: str | None = None, **options:
     `name`: `synthetic` (options `requests`, `slate_size`, `min_slate_size`, `history`, `seed`), `movielens-100k`
     (options `slate_size`, `history`; fetched and cached at first use), or `amazon-beauty`, `amazon-sports` and
     `amazon-toys` (options `first_stage`, `slate_size`, `history`, `seed`, `variant`, `latest`; read from
-    `$RERANK_DATA`, with candidates that `rerank data build` made). `split`: train, validation or test. `kind`: `graded`
-    (several candidates with a gain) or `next_item` (one relevant candidate); None is `graded` where the data set has it.
+    `$RERANK_DATA`, with candidates that `rerank data build` made). `split`: train, validation or test. `kind`:
+    `graded` (several candidates with a gain) or `next_item` (one relevant candidate); None is `graded` where the data
+    set has it.
 
     Raises `UnknownNameError` with the nearest name (of an option, too), `InputError` for sizes that cannot be built,
     `FetchError` without network and cache, `DataError` for a damaged or missing file.
