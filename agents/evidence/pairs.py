@@ -17,7 +17,6 @@ import numpy as np
 
 from rerank_env.data.interactions import Interactions
 from rerank_env.rewards.arrays import BoolArray, IntArray
-from rerank_env.rewards.errors import InputError
 
 GAPS = (1, 3, 50)
 """The classes of gaps, by the widest of each: the very next item, the two after it, and what follows within 50."""
@@ -46,11 +45,7 @@ class Takers:
         Rows of a user are read in the order of the log; an item that a user took again counts at its first place.
         Raises `InputError` where `seen_N` is no mask of the rows.
         """
-        if seen_N.shape != (len(log),) or seen_N.dtype != np.bool_:
-            raise InputError(
-                f"seen_N has shape {seen_N.shape} and dtype {seen_N.dtype} but the log has {len(log)} rows; give one "
-                "boolean a row"
-            )
+        log.check_mask("seen_N", seen_N)
         order_N = np.flatnonzero(seen_N)
         order_N = order_N[np.argsort(log.users_N[order_N], kind="stable")]
         users_U, owner_N = np.unique(log.users_N[order_N], return_inverse=True)

@@ -19,7 +19,6 @@ from scipy.sparse.linalg import svds
 from rerank_env.data.interactions import Interactions
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import BoolArray, Float32Array, IntArray
-from rerank_env.rewards.errors import InputError
 
 WIDTH = 64
 SMOOTHING = 0.75
@@ -50,7 +49,7 @@ def collaborative_embedding(
 
 def co_purchases(log: Interactions, among_N: BoolArray) -> sparse.csr_array:
     """How many users have both items, [I, I] float64, sparse and symmetric, with an empty diagonal."""
-    _check(log, among_N)
+    log.check_mask("among", among_N)
     users, items = log.users_N[among_N], log.items_N[among_N]
     users = np.unique(users, return_inverse=True)[1]
     shape = (int(users.max(initial=-1)) + 1, log.item_count)
@@ -82,14 +81,6 @@ def consecutive(log: Interactions, among_N: BoolArray) -> IntArray:
 
     Both must be `among_N`; a pair stands as often as it happened.
     """
-    _check(log, among_N)
+    log.check_mask("among", among_N)
     follows = (log.users_N[1:] == log.users_N[:-1]) & among_N[1:] & among_N[:-1]
     return np.stack([log.items_N[:-1][follows], log.items_N[1:][follows]], axis=1)
-
-
-def _check(log: Interactions, among_N: BoolArray) -> None:
-    if among_N.shape != (len(log),) or among_N.dtype != np.bool_:
-        raise InputError(
-            f"among has shape {among_N.shape} and dtype {among_N.dtype}, but the log has {len(log)} interactions; give "
-            "one truth value an interaction, such as Targets.seen_N"
-        )

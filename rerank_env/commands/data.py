@@ -49,8 +49,8 @@ def build(
     """Make the candidate lists of a data set: train the first stage, and for train one a fold that never saw its users.
 
     Prints recall, the ceiling of any re-ranker, and the share of targets on top of the list, and warns where that is
-    not alike for train, validation and test. A SASRec on Amazon Beauty takes about two minutes a model and core; one
-    that was trained is kept, and an interrupted one goes on when the command is run again.
+    not alike for train, validation and test. A SASRec takes some minutes a model and core; one that was trained is
+    kept, and an interrupted one goes on when the command is run again.
     """
     from rerank_env.data import SPLITS, amazon
     from rerank_env.training.first_stage import building

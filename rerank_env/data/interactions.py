@@ -11,7 +11,7 @@ import numpy as np
 
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import PAD, BoolArray, Float32Array, FloatArray, IntArray
-from rerank_env.rewards.errors import DataError
+from rerank_env.rewards.errors import DataError, InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +86,14 @@ class Interactions:
         rows_BH = np.where(real_BH, rows_BH, 0)
         ratings_BH: Float32Array = np.where(real_BH, self.ratings_N[rows_BH], 0.0).astype(np.float32)
         return np.where(real_BH, self.items_N[rows_BH], PAD), ratings_BH
+
+    def check_mask(self, what: str, mask_N: BoolArray) -> None:
+        """Raise `InputError` where `mask_N`, called `what`, does not hold one truth value an interaction."""
+        if mask_N.shape != (len(self),) or mask_N.dtype != np.bool_:
+            raise InputError(
+                f"{what} has shape {mask_N.shape} and dtype {mask_N.dtype} but the log has {len(self)} interactions; "
+                "give one truth value an interaction, such as Targets.seen_N"
+            )
 
     def counts_I(self, among: BoolArray) -> FloatArray:
         """How often each item occurs among the interactions where `among` [N] is true."""

@@ -275,7 +275,7 @@ def test_embeddings_are_compared_by_cosine_and_zeros_are_like_nothing() -> None:
 
 def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     log = log_of([1, 1], [0, 1])
-    with pytest.raises(InputError, match=r"seen_N has shape \(1,\) .* give one boolean a row"):
+    with pytest.raises(InputError, match=r"seen_N has shape \(1,\) .* give one truth value an interaction"):
         Evidence.fit(log, np.ones(1, dtype=bool))
     with pytest.raises(InputError, match="seen_N has shape .* dtype int64"):
         Evidence.fit(log, np.ones(2, dtype=np.int64))

@@ -200,8 +200,8 @@ def test_progress_is_shown_where_it_is_asked_for(
 def test_progress_needs_no_rich(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rerank_env.data.readers.progress.find_spec", lambda name: None)
-    monkeypatch.setattr("rerank_env.data.readers.progress.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("rerank_env.progress.find_spec", lambda name: None)
+    monkeypatch.setattr("rerank_env.progress.SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     read(file(tmp_path, HEADER + ROWS * 1), block_bytes=20)
     told: Sequence[str] = capsys.readouterr().err.splitlines()

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 256
-"""States whose logits are held at once: 20 MB with 20,000 items. Blocks above 32 MB are mapped anew by glibc each time,
-which cost a third of a training."""
+"""States whose logits are held at once: 20 MB with 20,000 items; glibc maps blocks above 32 MB anew each time."""
 
 
 class _FullSoftmax(torch.autograd.Function):

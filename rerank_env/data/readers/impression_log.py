@@ -37,9 +37,9 @@ from rerank_env.data.readers.impression_requests import (
     without_late,
 )
 from rerank_env.data.readers.parquet import read_parquet
-from rerank_env.data.readers.progress import shown
 from rerank_env.data.readers.rows import Rows, Wanted, pyarrow
 from rerank_env.data.requests import Requests
+from rerank_env.progress import shown
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import DataError, InputError

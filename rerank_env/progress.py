@@ -1,4 +1,4 @@
-"""How far a reader has come, with the time left: a bar by rich where it is installed, plain lines where it is not.
+"""How far long work has come, with the time left: a bar by rich where it is installed, plain lines where it is not.
 
 On standard error, and unless it is asked for only where that is a terminal. May import the standard library only.
 """
