@@ -78,5 +78,9 @@ class CheckpointError(RerankError, OSError):
     """A checkpoint could not be written or read; the previous one is untouched."""
 
 
+class DivergedError(RerankError, ArithmeticError):
+    """Training met a loss or gradient that is not finite, before it reached the weights; checkpoints are untouched."""
+
+
 class MissingExtraError(RerankError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""

@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("the rerank command needs typer and rich; pip install 'rerank-env[cli]'") from error
 
-from rerank_env.commands import data, judging, learning
+from rerank_env.commands import data, judging, learning, recipe
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -47,4 +47,5 @@ app.command()(learning.train)
 app.command("eval")(judging.evaluate)
 app.command()(judging.bias)
 app.command()(judging.audit)
+app.command()(recipe.recipe)
 app.add_typer(data.app, name="data")

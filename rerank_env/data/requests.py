@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rerank_env.data import padding
 from rerank_env.data.catalog import Catalog
 from rerank_env.data.fields import as_field, as_lists, padded_field, paired
-from rerank_env.rewards.arrays import PAD, BoolArray, Float32Array, FloatArray, IntArray
+from rerank_env.data.remarks import Texts, as_remarks, padded_remarks
+from rerank_env.rewards.arrays import PAD, Float32Array, FloatArray, IntArray
 from rerank_env.rewards.errors import DataError, InputError
 from rerank_env.rewards.rankings import MIN_CANDIDATES, completed, identity_rankings
 from rerank_env.rewards.slates import Slates
@@ -65,6 +67,8 @@ class Requests:
     `propensities_BK` and `predictions_BK` float64, as in `Slates`. So is what tells shuffled copies of a request apart,
     which `take` and `reordered` keep: `origins_B` is the row of the request that each was taken from, and
     `canonical_BK` which of its candidates stands in each place, padded with -1; None where nothing was taken, or moved.
+    `remarks_BK` are texts, "" where padded, None where there are none: what is known of each candidate in words, for
+    prompts that show it. They move with their candidates; whoever changes what they were made of makes them anew.
 
     Item numbers, users and sizes are int64; other integers are converted, and so are other numbers where floats are
     asked for. Arrays of the right dtype are stored as given, without a copy, and are never written to: copies of the
@@ -87,6 +91,7 @@ class Requests:
     predictions_BK: FloatArray | None = None
     canonical_BK: IntArray | None = None
     origins_B: IntArray | None = None
+    remarks_BK: Texts | None = None
 
     def __post_init__(self) -> None:
         """Convert and check the fields."""
@@ -100,11 +105,12 @@ class Requests:
         self.slates  # noqa: B018 - checks relevance, sizes and the log now rather than at first use
         real_BK = np.arange(self.candidates_BK.shape[1]) < self.sizes_B[:, None]
         real_BH = np.arange(self.history_BH.shape[1]) < (self.history_BH != PAD).sum(axis=1, keepdims=True)
-        self._check_items("candidates", self.candidates_BK, real_BK)
-        self._check_items("history", self.history_BH, real_BH)
-        self._check_no_duplicates(real_BK)
-        self._check_numbers("scores", self.scores_BK, real_BK)
-        self._check_numbers("feedback", self.feedback_BH, real_BH)
+        padding.check_items("candidates", self.candidates_BK, real_BK, len(self.catalog))
+        padding.check_items("history", self.history_BH, real_BH, len(self.catalog))
+        padding.check_distinct(self.candidates_BK, real_BK)
+        padding.check_numbers("scores", self.scores_BK, real_BK)
+        padding.check_numbers("feedback", self.feedback_BH, real_BH)
+        object.__setattr__(self, "remarks_BK", as_remarks(self.remarks_BK, real_BK))
 
     def _check_shapes(self) -> None:
         rows, width = self.candidates_BK.shape
@@ -124,33 +130,6 @@ class Requests:
                     "length"
                 )
 
-    def _check_items(self, field: str, items: IntArray, real: BoolArray) -> None:
-        for row, column in np.argwhere(real & (items == PAD))[:1]:
-            raise DataError(f"request {row} has no {field} item at place {column}; put the padding {PAD} last")
-        for row, column in np.argwhere(real & ((items < 0) | (items >= len(self.catalog))))[:1]:
-            raise DataError(
-                f"request {row} has {field} item {int(items[row, column])} but the catalogue has items "
-                f"0..{len(self.catalog) - 1}; build the catalogue from the same data"
-            )
-        for row, _ in np.argwhere(~real & (items != PAD))[:1]:
-            raise DataError(f"request {row} has {field} beyond its size; fill the tail of the row with {PAD}")
-
-    def _check_no_duplicates(self, real_BK: BoolArray) -> None:
-        width = self.candidates_BK.shape[1]
-        distinct_BK = np.where(real_BK, self.candidates_BK, -1 - np.arange(width))
-        ordered_BK = np.sort(distinct_BK, axis=1)
-        for row in np.flatnonzero((ordered_BK[:, 1:] == ordered_BK[:, :-1]).any(axis=1))[:1]:
-            raise DataError(
-                f"request {row} lists the same candidate twice; keep the first of each before building requests"
-            )
-
-    @staticmethod
-    def _check_numbers(field: str, values: Float32Array, real: BoolArray) -> None:
-        for row in np.flatnonzero(~np.isfinite(values).all(axis=1))[:1]:
-            raise DataError(f"{field} of request {row} are not finite; drop the request or fill them in")
-        for row in np.flatnonzero((~real & (values != 0)).any(axis=1))[:1]:
-            raise DataError(f"request {row} has {field} beyond its size; fill the tail of the row with 0")
-
     @classmethod
     def of(
         cls,
@@ -167,6 +146,7 @@ class Requests:
         clicks: Numbers | None = None,
         propensities: Numbers | None = None,
         predictions: Numbers | None = None,
+        remarks: Sequence[Sequence[str]] | None = None,
         name: str = "own data",
     ) -> Requests:
         """Requests from lists (or arrays) that may differ in length, one a request.
@@ -174,7 +154,8 @@ class Requests:
         Left out, `scores` are 0, -1, -2, ... (the order is all that is known of the earlier stage), `history` is empty,
         `feedback` 1 for every item of it, `users` 0, 1, 2, ..., one a request. Items are those of `catalog`, or else
         have the `texts` and `features` given, which are "item 0", "item 1", ... and none where left out. A log gives
-        `clicks` and `propensities`, one a candidate, and `predictions` if a model of the clicks has any.
+        `clicks` and `propensities`, one a candidate, and `predictions` if a model of the clicks has any; `remarks` are
+        texts, one a candidate.
 
         Raises `DataError` or `SlateError`, naming the row, where lists do not fit together, and `InputError` where
         `catalog` comes with `texts` or `features`.
@@ -207,6 +188,8 @@ class Requests:
             for field, lists in (("clicks", clicks), ("propensities", propensities), ("predictions", predictions))
             if lists is not None
         }
+        if remarks is not None:
+            logged["remarks_BK"] = padded_remarks(paired("remarks", remarks, "candidates", offered), width)
         return cls(
             catalog=catalog,
             users_B=np.arange(len(sizes)) if users is None else np.asarray(users),
@@ -252,7 +235,8 @@ class Requests:
         if not rows.size:
             rows = rows.astype(np.int64)  # an empty list has no type of its own
         try:
-            known = {field: getattr(self, field) for field in (*_FIELDS, *_OPTIONAL)} | {"origins_B": self.origins}
+            fields = (*_FIELDS, *_OPTIONAL, "remarks_BK")
+            known = {field: getattr(self, field) for field in fields} | {"origins_B": self.origins}
             taken = {field: values[rows] for field, values in known.items() if values is not None}
         except IndexError as cause:
             raise InputError(f"cannot take rows from {len(self)} requests: {cause}") from cause
@@ -269,6 +253,8 @@ class Requests:
             slates = replace(slates, canonical_BK=identity_rankings(self.sizes_B, slates.width))
         moved: dict[str, Any] = slates.reordered(rankings_BK).by_candidate
         order_BK = completed(np.asarray(rankings_BK), self.sizes_B)
+        if self.remarks_BK is not None:
+            moved["remarks_BK"] = np.take_along_axis(self.remarks_BK, order_BK, axis=1)
         return replace(
             self,
             candidates_BK=np.take_along_axis(self.candidates_BK, order_BK, axis=1),

@@ -1,13 +1,14 @@
 """A request as the text a language model reads: role, task, how to answer, candidates, history.
 
 Candidates and history appear by the catalogue's texts and labels, never by item number, because item numbers carry no
-meaning; the earlier stage's scores are not shown. Answers name candidates by the numbers 1..size of the incoming order,
-or by semantic IDs, and `rerank_env.rewards.parsing` reads both back. May import numpy and `rerank_env.data`,
-`rerank_env.rewards`.
+meaning; the earlier stage's scores are not shown, unless a remark says something of them. Answers name candidates by
+the numbers 1..size of the incoming order, or by semantic IDs, and `rerank_env.rewards.parsing` reads both back. May
+import numpy and `rerank_env.data`, `rerank_env.rewards`.
 
     PromptWriter("json", prompt="3-index-steps").write(requests)[0].chat
 
 - `wordings`: the templates by name; `template`: what a template is
+- `remarked`: those that show remarks on candidates, such as evidence; `answering`: how answers are asked for
 - `guard`: what no title can do to its line
 - `items`: what a line says of an item, and what it is shortened to
 - `budget`: how long a prompt may be, and what is left out of one that is longer
@@ -25,6 +26,7 @@ from rerank_env.prompts.asking import Asked, ask
 from rerank_env.prompts.budget import Budget, TokensOf
 from rerank_env.prompts.items import IdTable, TextTable
 from rerank_env.prompts.lines import Prompt
+from rerank_env.prompts.remarked import REMARKED
 from rerank_env.prompts.template import Message, Template
 from rerank_env.prompts.wordings import DEFAULT, PROMPT, TEMPLATES, template_of
 from rerank_env.prompts.writer import PromptWriter, Rows, Wording
@@ -33,6 +35,7 @@ from rerank_env.rewards.errors import InputError
 __all__ = [
     "DEFAULT",
     "PROMPT",
+    "REMARKED",
     "TEMPLATES",
     "Asked",
     "Budget",

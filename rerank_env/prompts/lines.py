@@ -14,6 +14,7 @@ from rerank_env.prompts.budget import Budget
 from rerank_env.prompts.guard import cleaned
 from rerank_env.prompts.items import LEVEL, SEPARATOR, ItemIds, labels_of, shortened
 from rerank_env.prompts.template import Message, Template
+from rerank_env.rewards.arrays import PAD
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,16 @@ class Prompt:
 
 
 class Item(NamedTuple):
-    """An item as a line has it: the ID that comes first ("" for none), and what is known of it."""
+    """An item as a line has it: the ID that comes first ("" for none), what is known of it, and the remark on it."""
 
     id: str
     text: str
+    remark: str = ""
 
     def within(self, limit: int | None) -> str:
         """The item with at most `limit` characters of its text."""
         text = self.text if limit is None else shortened(self.text, limit)
-        return f"{self.id}{SEPARATOR}{text}" if self.id else text
+        return SEPARATOR.join(part for part in (self.id, text, self.remark) if part)
 
 
 class CatalogItems(dict[int, Item]):
@@ -84,6 +86,30 @@ class CatalogItems(dict[int, Item]):
         shown = [known[part] for part in template.shows if known.get(part)]
         self[item] = Item("" if self._ids is None else self._ids.of(item), SEPARATOR.join(shown))
         return self[item]
+
+    def offered(self, candidates: Sequence[int], remarks: Sequence[str] | None) -> list[Item]:
+        """The items with those numbers, up to the padding, each with the remark on it where there are any."""
+        items = [self[item] for item in candidates if item != PAD]
+        if remarks is None:
+            return items
+        return [self._remarked(item, remark) for item, remark in zip(items, remarks, strict=False)]
+
+    def _remarked(self, item: Item, remark: str) -> Item:
+        said = remark_of(remark, self._template)
+        return (
+            item._replace(remark=said) if said or item.id or item.text else item._replace(text=self._template.untitled)
+        )
+
+
+def remark_of(remark: str, template: Template) -> str:
+    """A remark as it stands in a line of `template`: white space single, and guarded as the texts of items are."""
+    return cleaned(" ".join(remark.split()), guarded=template.guarded)
+
+
+def remark_chars(remarks: Sequence[str], template: Template) -> int:
+    """An upper bound, in characters, on what remarks add to their lines."""
+    longest = (max(len(remark_of(remark, template)), len(template.untitled)) for remark in remarks)
+    return sum(len(SEPARATOR) + chars for chars in longest)
 
 
 @dataclass(frozen=True, eq=False)

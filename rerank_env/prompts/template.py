@@ -23,8 +23,11 @@ from rerank_env.rewards.formats import FORMATS, has_reasoning
 CITED = ("ids", "numbers")
 """What answers may name candidates by: their semantic IDs, or the numbers 1..size."""
 
-PARTS = ("id", "text", "labels")
-"""What a line may say of an item: its semantic ID, its text, and its labels as a path."""
+KNOWN = ("id", "text", "labels")
+"""What a line may say of an item of the catalogue: its semantic ID, its text, and its labels as a path."""
+
+PARTS = (*KNOWN, "remark")
+"""The same of a candidate, which may have a remark too: see `Requests.remarks_BK`."""
 
 BLOCKS = ("opening", "priming", "steps", "answer", "candidates", "history", "closing")
 """The parts that a message is put together from, with an empty line between them."""
@@ -54,7 +57,8 @@ class Template:
     for reasons); "answer", from `answers` by text format; "candidates" and "history", lines under a heading; `closing`.
 
     `offered` and `seen` are the lines of candidates and history, with `{number}`, `{item}`, `{feedback}`; an item is
-    those of `shows` that are known of it, with ` | ` between them. A history without a line says `nothing`, one whose
+    those of `shows` that are known of it, with ` | ` between them. A "remark" is known of candidates only, stands last
+    and is never cut; where it is shown, the history may be left out. A history without a line says `nothing`, one whose
     `{count}` oldest entries were left out begins with `earlier`, an item without text is called `untitled`. `{size}` is
     the number of candidates, in `answers`, `candidates` and `closing`; no other block is formatted. `guarded` texts
     have the characters replaced that could pass for tags, tokens or separators, see `rerank_env.prompts.guard`.
@@ -76,7 +80,7 @@ class Template:
     history: str
     offered: str
     seen: str
-    shows: tuple[str, ...] = PARTS
+    shows: tuple[str, ...] = KNOWN
     nothing: str = "(none)"
     earlier: str = "({count} earlier left out)"
     untitled: str = "(no text)"
@@ -90,10 +94,16 @@ class Template:
         """Check that a prompt can be made of it."""
         one_of("kind of name", self.cites, CITED)
         blocks = (*self.system, *self.user)
-        if not {"answer", "candidates", "history"} <= set(blocks) <= set(BLOCKS) or len(set(blocks)) < len(blocks):
+        needed = {"answer", "candidates"} | (set() if self.shows_remarks else {"history"})
+        if not needed <= set(blocks) <= set(BLOCKS) or len(set(blocks)) < len(blocks):
             raise InputError(
                 f"template {self.version!r} has the blocks {blocks}; use each of {BLOCKS} at most once, and "
-                "'answer', 'candidates' and 'history' in any case"
+                "'answer', 'candidates' and, unless it shows a 'remark', 'history' in any case"
+            )
+        if self.shows_history and set(self.shows) == {"remark"}:
+            raise InputError(
+                f"template {self.version!r} shows remarks only, which entries of a history do not have; leave the "
+                f"block 'history' out, or show some of {KNOWN} too"
             )
         if not set(self.shows) <= set(PARTS) or (self.cites == "ids" and "id" not in self.shows):
             raise InputError(
@@ -127,6 +137,16 @@ class Template:
                 f"at most once each, bare, {' and '.join(f'{{{field}}}' for field in needed) or 'none'} in any case, "
                 "and doubled braces for others"
             )
+
+    @property
+    def shows_remarks(self) -> bool:
+        """Whether it shows what `Requests.remarks_BK` says of a candidate, and so needs requests that have remarks."""
+        return "remark" in self.shows
+
+    @property
+    def shows_history(self) -> bool:
+        """Whether it shows the history."""
+        return "history" in (*self.system, *self.user)
 
     @cached_property
     def hash(self) -> str:

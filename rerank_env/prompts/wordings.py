@@ -1,4 +1,4 @@
-"""The templates there are, by name. May import `rerank_env.prompts.template` and what is below it.
+"""The templates there are, by name. May import the modules below it.
 
 The wording is ours. That of version 3 follows five rules for re-ranking prompts (GR2, prompt section): role and task
 come first; all candidates and the whole history are in view together; what is known of the domain may be said
@@ -14,20 +14,18 @@ serves every user who is offered the same candidates.
 | `3-id-steps`    | semantic IDs | yes             | system, user | system, candidates, history  |
 | `2`             | numbers      |                 | user         | history, candidates          |
 
-Version 2 is what earlier releases showed, word for word. It replaces nothing in the texts of items.
+Version 2 is what earlier releases showed, word for word. It replaces nothing in the texts of items. Requests with
+remarks have templates of their own, see `rerank_env.prompts.remarked`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rerank_env.prompts.answering import BY_ID, BY_NUMBER, THINK
+from rerank_env.prompts.remarked import REMARKED
 from rerank_env.prompts.template import Template
 from rerank_env.rewards.errors import InputError, UnknownNameError
-
-_THINK = (
-    "Think first, between <think> and </think>, and use these tags and the next two once only. Then answer, between "
-    "<answer> and </answer> and with nothing after it, with"
-)
 
 _SECOND = Template(
     version="2",
@@ -61,45 +59,22 @@ _SECOND = Template(
             'candidates could be answered as {{"explanation": "...", "ranking": [3, 1, 2]}}.'
         ),
         "tagged-list": (
-            f"{_THINK} the numbers of all {{size}} candidates, best first, each exactly once, in square brackets with "
+            f"{THINK} the numbers of all {{size}} candidates, best first, each exactly once, in square brackets with "
             "commas between them. Three candidates could be answered as "
             "<think>...</think><answer>[3, 1, 2]</answer>."
         ),
         "tagged-arrows": (
-            f"{_THINK} the numbers of all {{size}} candidates, best first, each exactly once and in square brackets, "
+            f"{THINK} the numbers of all {{size}} candidates, best first, each exactly once and in square brackets, "
             "with > between them. Three candidates could be answered as "
             "<think>...</think><answer>[3] > [1] > [2]</answer>."
         ),
         "tagged-json": (
-            f'{_THINK} one JSON object: "explanation", a short string that sums up your reasons, and "ranking", a list '
+            f'{THINK} one JSON object: "explanation", a short string that sums up your reasons, and "ranking", a list '
             "of the numbers of all {size} candidates, best first, each exactly once. Three candidates could be "
             'answered as <think>...</think><answer>{{"explanation": "...", "ranking": [3, 1, 2]}}</answer>.'
         ),
     },
 )
-
-
-def _answers(named: str, three: str, first: str, second: str, third: str, *, quote: str = "") -> dict[str, str]:
-    """How to answer, by text format: `named` says what with, the rest is an example for `three` candidates."""
-    elements = [first, second, third]
-    listed, arrows = f"[{', '.join(elements)}]", " > ".join(f"[{element}]" for element in elements)
-    quoted = f"[{', '.join(f'{quote}{element}{quote}' for element in elements)}]"
-    as_list = f"{named}, best first, each exactly once, in square brackets with commas between them"
-    as_arrows = f"{named}, best first, each exactly once and in square brackets, with > between them"
-    as_json = f'"explanation", a short string that gives your reasons, and "ranking", a list of {named}, best first'
-    json = f'{{{{"explanation": "...", "ranking": {quoted}}}}}'
-    bodies = {
-        "list": (f"Answer with {as_list}, and nothing else.", listed),
-        "arrows": (f"Answer with {as_arrows}, and nothing else.", arrows),
-        "json": (f"Answer with one JSON object and nothing else: {as_json}, each exactly once.", json),
-        "tagged-list": (f"{_THINK} {as_list}.", f"<think>...</think><answer>{listed}</answer>"),
-        "tagged-arrows": (f"{_THINK} {as_arrows}.", f"<think>...</think><answer>{arrows}</answer>"),
-        "tagged-json": (
-            f"{_THINK} one JSON object: {as_json}, each exactly once.",
-            f"<think>...</think><answer>{json}</answer>",
-        ),
-    }
-    return {name: f"{order} {three} could be answered as {example}." for name, (order, example) in bodies.items()}
 
 
 _STEPS = (
@@ -126,16 +101,7 @@ def _third(name: str, cites: str, *, with_steps: bool) -> Template:
         ),
         priming_heading="What is known of this domain:",
         steps=_STEPS + cite if with_steps else "",
-        answers=(
-            _answers("the numbers of all candidates", "Three candidates", "3", "1", "2")
-            if by_number
-            else _answers(
-                "the IDs of all candidates, exactly as they stand in the list",
-                "Three candidates called ID_A, ID_B and ID_C",
-                *("ID_C", "ID_A", "ID_B"),
-                quote='"',
-            )
-        ),
+        answers=BY_NUMBER if by_number else BY_ID,
         candidates="Candidates, {size} of them:",
         history="History of the user, oldest first:",
         offered="{number}. {item}" if by_number else "* {item}",
@@ -154,7 +120,9 @@ TEMPLATES: Mapping[str, Template] = {
         _third("3-id-steps", "ids", with_steps=True),
     )
 }
-"""The templates by name."""
+"""The templates for any requests, by name; those for requests with remarks are `REMARKED`."""
+
+_ALL = {**TEMPLATES, **REMARKED}
 
 DEFAULT = "3-index"
 """The name of what is shown unless somebody asks for another."""
@@ -164,16 +132,14 @@ PROMPT = TEMPLATES[DEFAULT]
 
 
 def template_of(prompt: str | Template) -> Template:
-    """The template itself, or the one of that name.
+    """The template itself, or the one of that name, of `TEMPLATES` or `REMARKED`.
 
     Raises `UnknownNameError` for a name that does not exist, `InputError` for what is neither.
     """
     if isinstance(prompt, Template):
         return prompt
     if not isinstance(prompt, str):
-        raise InputError(
-            f"prompt is of type {type(prompt).__name__}; give a Template, or one of {', '.join(TEMPLATES)}"
-        )
-    if prompt not in TEMPLATES:
-        raise UnknownNameError.of("prompt", prompt, TEMPLATES)
-    return TEMPLATES[prompt]
+        raise InputError(f"prompt is of type {type(prompt).__name__}; give a Template, or one of {', '.join(_ALL)}")
+    if prompt not in _ALL:
+        raise UnknownNameError.of("prompt", prompt, _ALL)
+    return _ALL[prompt]

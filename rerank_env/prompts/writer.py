@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from rerank_env.data.catalog import Catalog
+from rerank_env.data.remarks import Texts
 from rerank_env.data.requests import Requests
 from rerank_env.prompts.budget import Budget, budget_of
 from rerank_env.prompts.guard import alphabet
 from rerank_env.prompts.items import LEVEL, MARK, SEPARATOR, IdTable, ItemIds, labels_of
-from rerank_env.prompts.lines import CatalogItems, Lines, Prompt
+from rerank_env.prompts.lines import CatalogItems, Lines, Prompt, remark_chars
 from rerank_env.prompts.template import Template
 from rerank_env.prompts.wordings import DEFAULT, template_of
 from rerank_env.rewards.arguments import one_of
@@ -97,7 +99,8 @@ class PromptWriter:
 
         `rows` are whole numbers from 0, in any order and number, or a mask of one truth value a request. A user without
         history is said to have none. Raises `InputError` for rows that are neither, and, naming the request, for a row
-        that does not exist, for IDs that are not distinct, and for a budget that cannot hold its candidates.
+        that does not exist, for IDs that are not distinct, and for a budget that cannot hold its candidates; and for
+        requests without remarks where the template shows them, as the methods below do.
         """
         rows_B = checked_rows(rows, len(requests))
         self.answer_ids(requests, rows_B)
@@ -114,6 +117,7 @@ class PromptWriter:
         budget is one of characters that no prompt can exceed.
         """
         self.answer_ids(requests)
+        self._remarks(requests)
         budget = self.budget
         if budget is None or (budget.count is len and self.longest_chars(requests) <= budget.limit):
             return
@@ -123,18 +127,30 @@ class PromptWriter:
 
     def _lines(self, requests: Requests, rows_B: IntArray) -> Iterator[tuple[int, Lines]]:
         """The rows, each with what its prompt is made of."""
-        items = self._items(requests.catalog)
+        items, remarks_BK = self._items(requests.catalog), self._remarks(requests)
         batch = zip(
             rows_B.tolist(),
             requests.history_BH[rows_B].tolist(),
             requests.feedback_BH[rows_B].tolist(),
             requests.candidates_BK[rows_B].tolist(),
-            strict=True,
+            repeat(None) if remarks_BK is None else remarks_BK[rows_B].tolist(),
+            strict=remarks_BK is not None,
         )
-        for row, history, feedback, candidates in batch:
-            seen = [(items[item], value) for item, value in zip(history, feedback, strict=True) if item != PAD]
-            offered = [items[item] for item in candidates if item != PAD]
-            yield row, Lines(self.template, self.text_format, seen, offered)
+        for row, history, feedback, candidates, remarks in batch:
+            taken = zip(history, feedback, strict=True) if self.template.shows_history else ()
+            seen = [(items[item], value) for item, value in taken if item != PAD]
+            yield row, Lines(self.template, self.text_format, seen, items.offered(candidates, remarks))
+
+    def _remarks(self, requests: Requests) -> Texts | None:
+        """The remarks on candidates, None for a template that shows none."""
+        if not self.template.shows_remarks:
+            return None
+        if requests.remarks_BK is None:
+            raise InputError(
+                f"prompt {self.template.version!r} shows remarks but the requests have none; add them, as "
+                "EvidenceRemarks.on does, or use another prompt"
+            )
+        return requests.remarks_BK
 
     def answer_ids(self, requests: Requests, rows: Rows | None = None) -> list[tuple[str, ...]] | None:
         """What answers to `rows` name the candidates by, in incoming order; None where they name their numbers.
@@ -166,7 +182,9 @@ class PromptWriter:
         if self.ids is not None:
             self.ids.check(catalog)
         labels = "".join({label for row in labels_of(catalog) for label in row})
-        texts = alphabet(catalog.characters + labels + " ", guarded=template.guarded)
+        remarks_BK = self._remarks(requests)
+        remarks = "" if remarks_BK is None else "".join(set("".join(remarks_BK.ravel().tolist())))
+        texts = alphabet(catalog.characters + labels + remarks + " ", guarded=template.guarded)
         ids = "".join(map(self.ids.of, range(len(catalog)))) if self.ids is not None else ""
         words = "".join(template.words(text_format) for text_format in FORMATS)
         lines = template.offered + template.seen + template.untitled + SEPARATOR + LEVEL + MARK
@@ -178,8 +196,13 @@ class PromptWriter:
         # The last entry serves item -1, the padding: it adds nothing.
         chars = [len(items[item].within(None)) for item in range(len(requests.catalog))]
         chars_I = np.array([*chars, 0], dtype=np.int64)
-        seen_B = _row_chars(requests.history_BH, chars_I, len(template.seen) + _NUMBER_CHARS)
+        history_BH = requests.history_BH if template.shows_history else requests.history_BH[:, :0]
+        seen_B = _row_chars(history_BH, chars_I, len(template.seen) + _NUMBER_CHARS)
         offered_B = _row_chars(requests.candidates_BK, chars_I, len(template.offered) + _NUMBER_CHARS)
+        if (remarks_BK := self._remarks(requests)) is not None:
+            offered_B = offered_B + np.array(
+                [remark_chars(row, template) for row in remarks_BK.tolist()], dtype=np.int64
+            )
         words = max(len(template.words(text_format)) for text_format in FORMATS)
         return words + 5 * _NUMBER_CHARS + int((seen_B + offered_B).max(initial=0))
 

@@ -1,0 +1,187 @@
+"""A DAPO run of a language model that re-ranks: from a policy to a better one, in one directory.
+
+May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `settings` for what it is told,
+`watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`, the last two
+checkpoints, and the weights of the best validation.
+
+    result = run(policy, requests, "gain", directory=Path("runs/dapo"), config=DapoConfig(), validation=held_out)
+
+Nothing assumes one process: `accelerate launch` runs the same call on several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rerank_env import durable
+from rerank_env.data.requests import Requests
+from rerank_env.rewards import Reward, parse_reward
+from rerank_env.rewards.arrays import PAD
+from rerank_env.rewards.rankings import identity_rankings
+from rerank_env.training.language.checkpoints import begin
+from rerank_env.training.language.settings import DapoConfig
+from rerank_env.training.language.stopping import StopRule, best_of
+from rerank_env.training.language.trainer import DapoTrainer
+from rerank_env.training.language.watching import OnLog, Watch, kept_weights, restore
+from rerank_env.training.logs import LOG_NAME
+
+__all__ = ["DapoConfig", "DapoResult", "DapoTrainer", "OnLog", "StopRule", "run"]
+
+FINISHED = "finished.json"
+"""Written once a run has ended, with what it ended with."""
+
+_PROBED = 256
+"""How many requests tell one reward from another when a run is resumed."""
+
+
+@dataclass(frozen=True)
+class DapoResult:
+    """A finished run: `policy` holds the weights of the best validation, or the last ones if there was none.
+
+    `updates` were made (fewer than asked for where it was `stopped`, which says why); `best_update` and `best_validation`
+    say where the weights come from, with 0 for those that training started from.
+    """
+
+    policy: Any
+    updates: int
+    best_update: int
+    best_validation: float | None
+    stopped: str | None
+    log_path: Path
+    directory: Path
+
+
+def run(
+    policy: Any,
+    requests: Requests,
+    reward: str | Reward,
+    *,
+    directory: Path | str,
+    config: DapoConfig,
+    validation: Requests | None = None,
+    resume: bool = True,
+    on_log: OnLog | None = None,
+    trainer: type[DapoTrainer] = DapoTrainer,
+    **others: Any,
+) -> DapoResult:
+    """Train `policy` in place on `requests` for `reward`; `others` are for the class of the `trainer`.
+
+    The remarks of the policy, where it has any, are put on the requests. An unfinished run in `directory` goes on where it
+    stopped if `resume`, and ends with the weights of one that never stopped; configuration, reward, data, prompt and the
+    shape of the model must be the same. `resume=False` forgets it.
+
+    Raises `InputError` on a resume with something else, `DivergedError` for a loss or gradient that is not finite (the
+    last checkpoint is kept), `CheckpointError` if the disk refuses, and what the policy's writer raises for requests that it
+    cannot show.
+    """
+    place = Path(directory)
+    asked, held_out = _remarked(policy, requests), None if validation is None else _remarked(policy, validation)
+    forward = policy.model.__dict__.get("forward")
+    made = trainer(policy, asked, reward, config=config, directory=place, **others)
+    main = bool(made.accelerator.is_main_process)
+    identity = _identity(policy, asked, reward, config, held_out) | {"trainer": trainer.__name__}
+    checkpoint = begin(place, identity, resume=resume, main=main)
+    made.accelerator.wait_for_everyone()
+    finished = _read(place / FINISHED) if checkpoint is not None else None
+    if finished is None:
+        if main and checkpoint is None:
+            for stale in (place / LOG_NAME, place / FINISHED, *kept_weights(place).values()):
+                stale.unlink(missing_ok=True)
+        watch = Watch(made, held_out, on_log)
+        made.add_callback(watch)
+        made.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        finished = _finish(made, watch, place)
+    _unpatch(policy.model, forward)
+    restore(policy.model, place / f"weights-{finished['best_update']}.safetensors")
+    policy.model.eval()
+    return DapoResult(policy=policy, log_path=place / LOG_NAME, directory=place, **finished)
+
+
+def _remarked(policy: Any, requests: Requests) -> Requests:
+    remarks = getattr(policy, "remarks", None)
+    if remarks is None or getattr(requests, "remarks_BK", None) is not None:
+        return requests
+    found: Requests = remarks.on(requests)
+    return found
+
+
+def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
+    updates = int(trainer.state.global_step)
+    best = best_of(watch.held_out) if watch.held_out else None
+    if best is None:
+        watch.keep(updates)
+    ended = {
+        "updates": updates,
+        "best_update": updates if best is None else watch.steps[best],
+        "best_validation": None if best is None else watch.held_out[best],
+        "stopped": watch.stopped,
+    }
+    if trainer.accelerator.is_main_process:
+        durable.replace(place / FINISHED, json.dumps(ended, indent=1).encode())
+    trainer.accelerator.wait_for_everyone()
+    return ended
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _unpatch(model: Any, forward: Any) -> None:
+    """Take TRL's head off again, so that it does not pile up over several runs of one model."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if forward is None:
+        base.__dict__.pop("forward", None)
+
+
+def _identity(
+    policy: Any, requests: Requests, reward: str | Reward, config: DapoConfig, validation: Requests | None
+) -> dict[str, Any]:
+    """What decides the outcome of a run: settings, reward by its text and by what it pays, data, prompt, model."""
+    writer = policy.writer
+    shapes = [(name, list(p.shape), p.requires_grad) for name, p in policy.model.named_parameters()]
+    return {
+        "config": config.identity(),
+        "reward": str(parse_reward(reward)),
+        "reward_scores": _scores(parse_reward(reward), requests),
+        "data": fingerprint(requests),
+        "validation": None if validation is None else fingerprint(validation),
+        "prompt": f"{writer.template.version} {writer.template.hash} {writer.text_format}",
+        "model": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16],
+    }
+
+
+def _scores(reward: Reward, requests: Requests) -> str:
+    """A short hash of what the reward pays for the incoming order, where it can be asked of a ranking alone."""
+    if reward.needs:
+        return ""
+    probe = requests.take(np.arange(min(_PROBED, len(requests))))
+    incoming_BK = identity_rankings(probe.sizes_B, probe.candidates_BK.shape[1])
+    reverse_BK = np.where(incoming_BK == PAD, PAD, probe.sizes_B[:, None] - 1 - incoming_BK)
+    digest = hashlib.sha256(np.float64(reward.invalid).tobytes())
+    for rankings_BK in (incoming_BK, reverse_BK):
+        digest.update(reward(rankings_BK, probe.slates).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def fingerprint(requests: Requests) -> str:
+    """A short hash of everything that prompts and rewards read from `requests`, its catalogue's texts included."""
+    digest = hashlib.sha256("\0".join(requests.catalog.texts).encode())
+    fields = ("candidates", "history", "feedback", "relevance", "sizes", "origins", "canonical", "remarks", "clicks")
+    for field in fields:
+        for suffix in ("_BK", "_BH", "_B"):
+            values = getattr(requests, field + suffix, None)
+            if values is not None:
+                digest.update(f"{field}{values.shape}".encode())
+                text = values.dtype == np.dtype(object)
+                digest.update("\0".join(values.ravel()).encode() if text else np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()[:16]

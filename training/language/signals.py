@@ -1,0 +1,125 @@
+"""The reward of a run, and what else is known of each answer of the batch it was last called with.
+
+May import numpy, a tokenizer's numbers, and `rerank_env`. It pays what `TrlReward` pays, under a rule for answers that
+are too long, and keeps the raw metric, which decides which groups are dead. Suffix: `_N` answers of one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rerank_env.rewards import Reward, parse_reward
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray
+from rerank_env.rewards.context import HINTS, check_met
+from rerank_env.rewards.rankings import Verdict
+from rerank_env.training.adapters.records import groups_of, ids_of, signals, slates_of
+from rerank_env.training.adapters.trl import TrlReward
+from rerank_env.training.language.lengths import LengthRule
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What became of N answers, in the order they were given.
+
+    `reward_N` is what was paid, penalties for length included; `raw_N` the raw metric; `valid_N`, `identity_N` and
+    `near_identity_N` as in `records.signals`; `finished_N` whether the answer ended by itself; `counted_N` whether it is
+    compared with its group and learned from; `tokens_N` its length.
+    """
+
+    reward_N: FloatArray
+    raw_N: FloatArray
+    valid_N: BoolArray
+    identity_N: BoolArray
+    near_identity_N: BoolArray
+    finished_N: BoolArray
+    counted_N: BoolArray
+    tokens_N: FloatArray
+
+
+@dataclass(frozen=True)
+class WatchedReward(TrlReward):
+    """`TrlReward` with a raw `metric`, a rule for `lengths`, and a memory of one call.
+
+    `eos_ids`: an answer whose last token is none of these was cut off. An answer that is left out of its group, or whose
+    reward abstains, is not counted and is paid its reward all the same. Raises `InputError` for a metric that needs more
+    than a ranking.
+    """
+
+    _: KW_ONLY
+    metric: Reward | str = "ndcg@10"
+    lengths: LengthRule = LengthRule("invalid", 512)
+    eos_ids: frozenset[int] = frozenset()
+    _last: list[Answers] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        needs = self.quality.needs
+        check_met(needs, frozenset(), f"as a raw metric, {self.quality}", dict.fromkeys(HINTS, "name a plain metric"))
+
+    @cached_property
+    def quality(self) -> Reward:
+        """What the raw metric measures."""
+        return parse_reward(self.metric)
+
+    @property
+    def last(self) -> Answers:
+        """What is known of the answers of the last call."""
+        return self._last[-1]
+
+    def __call__(
+        self,
+        *,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        trainer_state: Any = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """One number a completion, as `TrlReward` would say; `completion_ids` are needed here."""
+        count, token_ids = len(completions), completion_ids or []
+        slates = slates_of(columns, count, text_format=self.text_format, needs=self.scorer.needs)
+        tokens_N = np.array([len(ids) for ids in token_ids], dtype=np.int64)
+        finished_N = np.array([bool(ids) and ids[-1] in self.eos_ids for ids in token_ids], dtype=np.bool_)
+        read = self.scorer.read(
+            completions,
+            slates,
+            ids=ids_of(columns, count),
+            step=None if trainer_state is None else trainer_state.global_step,
+            groups_B=groups_of(columns, count) if "groups" in self.scorer.needs else None,
+            tokens_B=tokens_N,
+        )
+        refused_N = self.lengths.invalid(finished_N)
+        read = replace(
+            read,
+            rankings_BK=np.where(refused_N[:, None], PAD, read.rankings_BK),
+            verdicts_B=np.where(refused_N, int(Verdict.OVERLONG), read.verdicts_B).astype(read.verdicts_B.dtype),
+        )
+        scored = self.scorer.score(read, slates)
+        told = signals(scored, slates)
+        counted_N = self.lengths.counted(finished_N)
+        if self.on_failure == "abstain":
+            counted_N &= ~scored.failed_B
+        paid_N = scored.total_B + self.lengths.penalties(tokens_N, finished_N)
+        self._last[:] = [
+            Answers(
+                reward_N=paid_N,
+                raw_N=self.quality(scored.rankings_BK, slates, verdicts_B=scored.verdicts_B),
+                valid_N=scored.valid_B,
+                identity_N=told["identity"] > 0,
+                near_identity_N=told["near_identity"] > 0,
+                finished_N=finished_N,
+                counted_N=counted_N,
+                tokens_N=tokens_N.astype(np.float64),
+            )
+        ]
+        if log_metric is not None:
+            for name, values_N in told.items():
+                log_metric(f"{self.__name__}/{name}", float(values_N.mean()))
+        paid: list[float | None] = paid_N.tolist()
+        return paid

@@ -1,0 +1,265 @@
+"""Traces on the disk: a manifest that says how they were made, and Parquet parts, each whole or absent.
+
+Needs pyarrow. One row a request that is settled, accepted or not:
+
+- `request`: the row of the requests; `incoming`: the place of the target in the order the first stage left, from 1, 0
+  where there is no target; `target`: that candidate's number in the requests, -1 where there is none
+- `order`: the candidate of the requests in each shown place; `ranking`: the answer in *shown* places, as the completion
+  says it, from 0, empty where nothing was accepted; `completion`: what a student is taught to write; `reasoning` in it
+- `tail`: "own" where the ranking is the teacher's, "random" where only its first place is, and "" without a ranking
+- `accepted`; `verdict`: of the answer that settled it, by name, or "NO_TARGET"; `tries`: how often the teacher was
+  asked; `tokens_in`, `tokens_out`: what all tries took; `teacher`, `mode`
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rerank_env import durable
+from rerank_env.data.fields import padded_field
+from rerank_env.data.requests import Requests
+from rerank_env.prompts import Asked, PromptWriter
+from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError, MissingExtraError
+from rerank_env.training.language.traces.prompting import shown
+
+try:
+    import pyarrow
+    from pyarrow import compute, parquet
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        f'traces need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
+    ) from error
+
+MANIFEST = "manifest.json"
+PART = "part-{number:05d}.parquet"
+PARTS = "part-*.parquet"
+FORMAT = 1
+"""Goes up when a reader of the older form would read the newer one wrongly."""
+
+NO_TARGET = "NO_TARGET"
+"""The verdict on a request whose candidates are all worth the same."""
+
+OWN, RANDOM = "own", "random"
+"""Whose the places behind the first are."""
+
+_PLACES = pyarrow.list_(pyarrow.int32())
+SCHEMA = pyarrow.schema(
+    {
+        "request": pyarrow.int64(),
+        "target": pyarrow.int64(),
+        "incoming": pyarrow.int64(),
+        "order": _PLACES,
+        "completion": pyarrow.string(),
+        "reasoning": pyarrow.string(),
+        "ranking": _PLACES,
+        "tail": pyarrow.string(),
+        "accepted": pyarrow.bool_(),
+        "verdict": pyarrow.string(),
+        "tries": pyarrow.int64(),
+        "tokens_in": pyarrow.int64(),
+        "tokens_out": pyarrow.int64(),
+        "teacher": pyarrow.string(),
+        "mode": pyarrow.string(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One row; see the module."""
+
+    request: int
+    target: int
+    incoming: int
+    order: tuple[int, ...]
+    completion: str
+    reasoning: str
+    ranking: tuple[int, ...]
+    tail: str
+    accepted: bool
+    verdict: str
+    tries: int
+    tokens_in: int
+    tokens_out: int
+    teacher: str
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Rows in the order of the requests, and the `manifest` that they were made under."""
+
+    table: Any
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Traces:
+        """What `collect` left in a directory, finished or not.
+
+        Raises `DataError` where there are no traces, where a part is damaged, or where two parts have the same request.
+        """
+        folder = Path(directory)
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise DataError(f"there are no traces in {folder}; make them with collect")
+        tables = [SCHEMA.empty_table()]
+        for path in parts(folder):
+            try:
+                tables.append(parquet.read_table(path).cast(SCHEMA))
+            except (OSError, ValueError, pyarrow.ArrowException) as cause:
+                raise DataError(
+                    f"{path} cannot be read as a part of traces ({cause}); remove it and collect again"
+                ) from cause
+        table = pyarrow.concat_tables(tables).sort_by("request").combine_chunks()
+        rows_T = table["request"].to_numpy()
+        for again in np.flatnonzero(rows_T[1:] == rows_T[:-1])[:1]:
+            raise DataError(f"request {int(rows_T[again])} is in {folder} twice; remove one of the parts that have it")
+        return cls(table, manifest)
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Every row as a dictionary of its columns."""
+        return iter(self.table.to_pylist())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every request is settled."""
+        return len(self) == int(self.manifest["rows"])
+
+    @property
+    def accepted_T(self) -> BoolArray:
+        """Which rows have a trace, bool [T]."""
+        return np.asarray(self.table["accepted"].to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+    @property
+    def requests_T(self) -> IntArray:
+        """The request of each row, int64 [T]."""
+        return np.asarray(self.table["request"].to_numpy(), dtype=np.int64)
+
+    def accepted(self) -> Traces:
+        """Those that have a trace."""
+        return replace(self, table=self.table.filter(compute.field("accepted")))
+
+    def rows(self) -> list[Trace]:
+        """Every row as an object."""
+        return [Trace(**{**row, "order": tuple(row["order"]), "ranking": tuple(row["ranking"])}) for row in self]
+
+    def column(self, name: str) -> list[Any]:
+        """One column, in plain Python. Raises `InputError` for one that there is not."""
+        if name not in SCHEMA.names:
+            raise InputError(f"traces have no column {name!r}; they have {', '.join(SCHEMA.names)}")
+        found: list[Any] = self.table[name].to_pylist()
+        return found
+
+    def order_TK(self, width: int | None = None) -> IntArray:
+        """The shown orders as int64 [T, width], padded with -1; the longest decides the width where it is None."""
+        return self._padded("order", width)
+
+    def rankings_TK(self, width: int | None = None) -> IntArray:
+        """The answers in the numbering of the requests, int64 [T, width], padded with -1, all -1 without an answer."""
+        order_TK, places_TK = self.order_TK(width), self._padded("ranking", width)
+        width = max(order_TK.shape[1], places_TK.shape[1])
+        order_TK, places_TK = (
+            np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=PAD) for a in (order_TK, places_TK)
+        )
+        return np.where(places_TK == PAD, PAD, np.take_along_axis(order_TK, np.maximum(places_TK, 0), axis=1))
+
+    def asked(self, requests: Requests, writer: PromptWriter) -> Asked:
+        """The prompts of all rows as a student sees them, without a hint, in the orders that the teacher saw.
+
+        `requests` are those that the traces are of; raises `InputError` for others.
+        """
+        if fingerprint(requests) != self.manifest["requests"]:
+            raise InputError(f"these traces are of other requests than {requests.name!r}; give those they were made of")
+        return shown(requests.take(self.requests_T), self.order_TK(requests.candidates_BK.shape[1]), writer)
+
+    def _padded(self, name: str, width: int | None) -> IntArray:
+        lists = self.column(name)
+        longest = max([1, *map(len, lists)])
+        return np.asarray(padded_field(name, lists, np.int64, fill=PAD, width=width or longest))
+
+
+def parts(folder: Path) -> list[Path]:
+    """The parts of a directory, in the order they were written."""
+    return sorted(folder.glob(PARTS))
+
+
+def write_part(folder: Path, rows: Iterable[Trace]) -> Path:
+    """Write the next part, whole or not at all. Raises `CheckpointError` where the disk refuses."""
+    found = parts(folder)
+    number = int(found[-1].stem.split("-")[1]) + 1 if found else 0
+    path = folder / PART.format(number=number)
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist([vars(row) for row in rows], schema=SCHEMA), buffer)
+    durable.replace(path, buffer.getvalue())
+    return path
+
+
+def settled_rows(folder: Path) -> IntArray:
+    """The requests that have a row, int64. Raises `DataError` as `Traces.load` does."""
+    return Traces.load(folder).requests_T
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest, None where there is none. Raises `DataError` where it cannot be read or is of another form."""
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as cause:
+        raise DataError(f"{folder / MANIFEST} cannot be read ({cause}); name another directory") from cause
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(f"{folder / MANIFEST} is of another release; name another directory")
+    return found
+
+
+def agree(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, or check that the one there says the same of everything that traces depend on.
+
+    Versions may differ. Raises `InputError` naming the first field that does not agree, and `CheckpointError` where the
+    disk refuses, or where there are parts without a manifest.
+    """
+    there = read_manifest(folder)
+    now = json.loads(json.dumps(manifest))
+    if there is None:
+        if parts(folder):
+            raise CheckpointError(f"{folder} has traces but no {MANIFEST}; name another directory")
+        durable.replace(folder / MANIFEST, (json.dumps(now, indent=2) + "\n").encode())
+        return
+    for field in sorted((now.keys() | there.keys()) - {"versions"}):
+        if there.get(field) != now.get(field):
+            raise InputError(
+                f"{field} is {now.get(field)!r} but the traces in {folder} were begun with {there.get(field)!r}; "
+                "restore it, or name another directory"
+            )
+
+
+def fingerprint(requests: Requests) -> str:
+    """A short hash of everything that prompts and targets depend on: arrays, texts, labels and remarks."""
+    digest = hashlib.sha256()
+    for array in (
+        requests.candidates_BK,
+        requests.scores_BK,
+        requests.history_BH,
+        requests.feedback_BH,
+        requests.relevance_BK,
+        requests.sizes_B,
+    ):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    remarks_BK = getattr(requests, "remarks_BK", None)
+    texts = [requests.catalog.texts, requests.catalog.labels, None if remarks_BK is None else remarks_BK.tolist()]
+    digest.update(json.dumps(texts).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,216 @@
+"""GR2: a language model that reasons, then re-ranks, in fourteen stages. Run it with `rerank recipe gr2`.
+
+The paper's recipe (2602.07774) is mid-training on semantic IDs, fine-tuning on a teacher's traces, and DAPO with a
+conditional reward; the technical report (2606.31984) adds on-policy distillation in the place of fine-tuning and a
+second round of reinforcement without reasoning. Departs from both: prompts may show what is known of every candidate as
+remarks (`rerank_env.agents.evidence`), rivals are fitted on the same evidence, and the table has intervals, seeds,
+copies and validity. May import `rerank_env`; what needs the extra `language` is imported when a stage is run.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from rerank_env import durable
+from rerank_env.agents.policy import Policy
+from rerank_env.data import amazon, read_options
+from rerank_env.rewards.arguments import one_of
+from rerank_env.training.recipes import Recipe
+from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card
+from rerank_env.training.recipes.folder import RunFolder
+from rerank_env.training.recipes.settings import Gr2Settings, changed
+from rerank_env.training.recipes.sizes import foretold, size_of
+from rerank_env.training.recipes.stages import Plan, Stage, Work
+from rerank_env.training.recipes.tables import METRICS, Kept, table
+
+PACKAGE = "rerank_env.training.recipes"
+RIVAL = "LambdaMART"
+ROWS: Mapping[str, str] = {
+    "sft-targeted": "SFT on targeted traces",
+    "sft-rejection": "SFT on rejection traces",
+    "teacher": "teacher of OPD",
+    "opd": "OPD",
+    "dapo-naive": "RL, naive reward",
+    "dapo": "RL, conditional reward",
+    "dapo-gain": "RL, gain over the incoming order",
+    "internalise": "RL without reasoning",
+}
+"""The rows of the table that are language models, by the stage that makes them."""
+
+TOGETHER = ("midtrain", *ROWS)
+"""The stages that several processes can run at once."""
+
+SEEDED = ("dapo-naive", "dapo", "dapo-gain", "internalise")
+"""The stages that make a policy a seed."""
+
+USAGE = """```python
+import numpy as np
+from rerank_env.agents.language import LanguagePolicy
+from rerank_env.data import load
+
+policy = LanguagePolicy.from_pretrained("{folder}")
+requests = load("{data}", split="test")
+rankings = policy.rank(requests, rng=np.random.default_rng(0))  # a row of -1 is an answer that is no ranking
+```"""
+
+NOMINAL = {"amazon-beauty": (19_600, 2_160), "amazon-sports": (20_000, 2_020), "amazon-toys": (15_000, 2_010)}
+"""About how many requests there are to learn from and to be tested on, before they are counted."""
+
+
+def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str]) -> Recipe:
+    """The recipe for one of the Amazon data sets, whose purchases evidence is counted from.
+
+    Raises as `rerank_env.training.recipes.recipe_of` says.
+    """
+    one_of("data set with a log of purchases", data, amazon.NAMES)
+    read_options(options)
+    chosen = size_of(size)
+    settings = changed(chosen.settings, changes)
+    plan = plan_of(settings, data=data, options=options)
+    about = {
+        "recipe": "gr2",
+        "data": data,
+        "size": size,
+        "options": options,
+        "settings": asdict(settings),
+        "command": shlex.join(["rerank", *sys.argv[1:]]),
+    }
+
+    def minutes(folder: RunFolder) -> Mapping[str, float]:
+        counted = folder.metrics("data")
+        learned_from, tested = NOMINAL[data]
+        return foretold(
+            chosen,
+            settings,
+            learned_from=counted.get(f"{settings.lists.learn_from} requests", learned_from),
+            tested=counted.get("test requests", tested),
+        )
+
+    told = _about(data, size, settings)
+    return Recipe(
+        plan,
+        about,
+        card=lambda folder: card(folder, told, stages=list(plan.stages)),
+        minutes=minutes,
+        machine=chosen.speed.machine,
+        check=partial(_check, settings),
+    )
+
+
+def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
+    """The stages, in order."""
+    common = {"data": data, "options": options, **settings.group("seed", "lists")}
+    words = {**common, **settings.group("wording", "model", "evaluation")}
+    inputs = ("data", "ids", "remarks")
+    traces = {**words, **settings.group("traces")}
+    learned = {**traces, **settings.group("sft")}
+    reinforced = {**words, **settings.group("dapo", "seeds")}
+
+    start, begins = settings.dapo.start, settings.opd.start
+    told: list[tuple[str, str, str, Sequence[str], Mapping[str, Any]]] = [
+        ("data", "inputs.make_lists", "", (), {"data": data, "options": options}),
+        ("ids", "inputs.make_ids", "", ["data"], {**common, **settings.group("ids")}),
+        ("remarks", "inputs.make_remarks", "", ["data"], {**common, **settings.group("remarks")}),
+        ("rivals", "inputs.fit_rivals", "", ["data"], {**common, **settings.group("seeds")}),
+        ("base", "learning.make_base", "", inputs, words),
+        ("midtrain", "learning.mid_train", "", [*inputs, "base"], {**words, **settings.group("midtrain")}),
+        ("traces-targeted", "learning.collect_traces", "targeted", inputs, traces),
+        ("traces-rejection", "learning.collect_traces", "rejection", inputs, traces),
+        ("sft-targeted", "learning.fine_tune", "targeted", [*inputs, "midtrain", "traces-targeted"], learned),
+        ("sft-rejection", "learning.fine_tune", "rejection", [*inputs, "midtrain", "traces-rejection"], learned),
+        (
+            "teacher", "learning.train_teacher", "", [*inputs, "base", "traces-rejection"],
+            {**learned, **settings.group("teacher", "midtrain")},
+        ),
+        ("opd", "learning.distil", "", [*inputs, begins, "teacher"], {**words, **settings.group("opd", "dapo")}),
+        ("dapo-naive", "reinforcing.reinforce", "naive", [*inputs, start], reinforced),
+        ("dapo", "reinforcing.reinforce", "reward", [*inputs, start], reinforced),
+        ("dapo-gain", "reinforcing.reinforce", "gain", [*inputs, start], reinforced),
+        (
+            "internalise", "reinforcing.internalise", "", [*inputs, "dapo"],
+            {**reinforced, **settings.group("internalise")},
+        ),
+        (EVALUATE, "gr2.evaluated", "", ["data", "rivals", *ROWS], {**words, **settings.group("seeds")}),
+    ]  # fmt: skip
+    return Plan(
+        [
+            Stage(name, _later(run, of), tuple(needs), given, together=name in TOGETHER)
+            for name, run, of, needs, given in told
+        ]
+    )
+
+
+def _later(run: str, of: str) -> Callable[[Work], Mapping[str, Any]]:
+    """A stage whose module is imported when it runs; `of` is what the function that makes it is told."""
+
+    def stage(work: Work) -> Mapping[str, Any]:
+        home, _, name = run.partition(".")
+        function = getattr(import_module(f"{PACKAGE}.{home}"), name)
+        found: Mapping[str, Any] = (function(of) if of else function)(work)
+        return found
+
+    return stage
+
+
+def evaluated(work: Work) -> Mapping[str, Any]:
+    """Stage: every policy on the test split, once, with its answers kept, and the table of all of them."""
+    from rerank_env.agents.lambdamart import LambdaMart
+    from rerank_env.agents.linear import LinearPlackettLuce
+    from rerank_env.training.recipes.inputs import LAMBDAMART, LINEAR, prepared
+    from rerank_env.training.recipes.learning import POLICY, decoding_of, load_policy
+    from rerank_env.training.recipes.reinforcing import seed_folder
+
+    found, seeds = prepared(work.inputs["data"], work.settings), work.settings["seeds"]
+    rivals = work.inputs["rivals"]
+    policies: dict[str, list[Policy]] = {
+        RIVAL: [LambdaMart.from_pretrained(rivals / f"{LAMBDAMART}-seed-{seed}") for seed in seeds],
+        "supervised listwise": [LinearPlackettLuce.from_pretrained(rivals / LINEAR)],
+    }
+    decoding = decoding_of(work.settings)
+    for name, row in ROWS.items():
+        folders = [seed_folder(work.inputs[name], seed) for seed in seeds] if name in SEEDED else [work.inputs[name]]
+        answers = work.folder / "answers"
+        policies[row] = [
+            Kept(partial(load_policy, folder / POLICY, work.settings, decoding=decoding), answers / f"{name}-{number}")
+            for number, folder in enumerate(folders)
+        ]
+    made = table(
+        found.test, policies, rival=RIVAL, asked=found.asked["test"], seed=work.settings["seed"],
+        resamples=work.settings["evaluation"]["resamples"],
+    )  # fmt: skip
+    told = made.to_dict()
+    durable.replace(work.folder / TABLE, (json.dumps(told, indent=1) + "\n").encode())
+    headline = told["rows"][ROWS["dapo"]]
+    return {metric: headline["metrics"][metric]["value"] for metric in METRICS} | {
+        "valid": headline["validity"], "copies": headline["identity_rate"],
+    }  # fmt: skip
+
+
+def _check(settings: Gr2Settings) -> None:
+    import_module(f"{PACKAGE}.learning").check(settings)
+
+
+def _about(data: str, size: str, settings: Gr2Settings) -> About:
+    return About(
+        title=f"GR2 re-ranker, {data}, size {size}",
+        summary="A language model that reads the candidates of a re-ranking request and what is known of each, gives "
+        "reasons, 
+        "and answers with all of them in a better order.\n\nTrained by rerank-env with the recipe of GR2: mid-training "
+        "on semantic IDs, fine-tuning on a teacher's traces, and reinforcement with a conditional reward. The policies "
+        "of all stages are beside this card.",
+        papers={"2602.07774": "GR2: Generative Reasoning Re-ranker", "2606.31984": "GR2 Technical Report"},
+        headline=ROWS["dapo"],
+        usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data),
+        limits="Trained and tested on one public data set, with one relevant item a request, and only on requests "
+        "whose item the first stage listed. What is known of candidates is counted from the purchases of this data "
+        "set, so other catalogues need their own. Reasons are a text that the model writes before its answer; nothing "
+        "shows that the answer follows from them.",
+        base=settings.model.base,
+    )

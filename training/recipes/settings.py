@@ -1,0 +1,297 @@
+"""What a GR2 run is told, in groups a stage each, and how a line such as "dapo.steps=200" changes it.
+
+Groups are frozen dataclasses of plain values. Where a group has fields of a trainer's own configuration (`sft`, `opd`,
+`dapo`, `midtrain`), they have the same names there, and are checked there too, before anything starts. May import
+`rerank_env.rewards` and the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.errors import InputError
+
+LEARN_FROM = ("train", "validation", "both")
+TEACHERS = ("rule", "local", "server")
+STARTS = ("midtrain", "sft-targeted", "sft-rejection")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lists:
+    """Which lists are learned from: `learn_from` those of the training split, of validation, or of both; at most `most`
+    of them (0: all), drawn at random. The lists of so many validation users as have `watch` of them choose and stop: no
+    list of validation that is watched is learned from.
+    """
+
+    learn_from: str = "train"
+    most: int = 0
+    watch: int = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ids:
+    """Semantic IDs: fields of `CoderSettings` and the `epochs` of its RQ-VAE."""
+
+    method: str = "rq-vae"
+    text: str = "tfidf-svd"
+    collaborative: float = 0.5
+    epochs: int = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remarked:
+    """What is remarked on in prompts: `features`, with commas between them, in `levels`; see `EvidenceRemarks`."""
+
+    features: str = "score_z,next_last,near_last_3,text_max,lift_mean"
+    levels: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The student. `base` names a pretrained model, by hub id or path; "" is one from nothing: `width`, `layers`,
+    `heads`, a `vocabulary` of so many tokens, and what it reads, `context`. `adapter` is the rank of LoRA adapters, 0
+    trains all weights. `dtype` of the weights; `device` "auto" is an accelerator where there is one.
+    """
+
+    base: str = ""
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocabulary: int = 2048
+    context: int = 1024
+    adapter: int = 0
+    dtype: str = "float32"
+    device: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """Prompts: a `template`, how answers with reasons are written and how direct ones are, and a `budget` of characters
+    (0: none).
+    """
+
+    template: str = "compact"
+    text_format: str = "tagged-list"
+    direct_format: str = "list"
+    budget: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Midtrain:
+    """Mid-training: fields of `MidtrainConfig`; 0 `steps` leave the stage out."""
+
+    warmup_steps: int = 100
+    warmup_lr: float = 5e-4
+    steps: int = 1000
+    lr: float = 1e-4
+    batch: int = 16
+    micro_batch: int = 16
+    length: int = 256
+    save_every: int = 200
+    questions: int = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces:
+    """Who explains: `teacher` "rule", "local" (the model `name`) or "server" (the model `name` at `url`), asked at most
+    `tries` times a request in rejection mode, for at most `most` requests (0: all), at `temperature`.
+    """
+
+    teacher: str = "rule"
+    name: str = ""
+    url: str = ""
+    tries: int = 8
+    most: int = 0
+    temperature: float = 1.0
+    batch: int = 256
+    concurrency: int = 8
+    max_tokens: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sft:
+    """Supervised fine-tuning: fields of `SftConfig` and the weights of `training_examples`."""
+
+    lr: float = 1e-4
+    epochs: int = 3
+    batch: int = 64
+    micro_batch: int = 16
+    save_every: int = 200
+    reasoning_weight: float = 0.3
+    answer_weight: float = 1.0
+    direct_share: float = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """Whom OPD imitates: a model of this shape (or pretrained `base`, which must share the student's vocabulary), mid-
+    trained and fine-tuned as the student is, on the rejection traces, with learning rate `lr`; then frozen.
+    """
+
+    base: str = ""
+    width: int = 192
+    layers: int = 6
+    heads: int = 6
+    adapter: int = 0
+    lr: float = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opd:
+    """On-policy distillation, from the policy of stage `start`: fields of its configuration."""
+
+    start: str = "midtrain"
+    steps: int = 200
+    learning_rate: float = 1e-4
+    groups_per_step: int = 32
+    group_size: int = 1
+    micro_batch: int = 32
+    max_tokens: int = 128
+    kind: str = "reverse_kl"
+    form: str = "full"
+    beta: float = 1.0
+    reward_weight: float = 0.0
+    save_every: int = 50
+    validate_every: int = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dapo:
+    """Reinforcement from the policy of stage `start`: three `reward`s, and fields of `DapoConfig` for all of them."""
+
+    start: str = "sft-rejection"
+    reward: str = "gr2"
+    naive: str = "naive"
+    gain: str = "gain"
+    steps: int = 300
+    learning_rate: float = 1e-4
+    groups_per_step: int = 16
+    group_size: int = 8
+    micro_batch: int = 64
+    max_tokens: int = 128
+    length_policy: str = "invalid"
+    shuffle: str = "across"
+    metric: str = "ndcg@10"
+    max_resamples: int = 2
+    validate_every: int = 50
+    save_every: int = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Internalise:
+    """The second round of reinforcement, on direct answers: what differs from `Dapo`."""
+
+    steps: int = 150
+    learning_rate: float = 1e-4
+    max_tokens: int = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How answers are asked for at the end, and how many bootstrap `resamples` intervals are of."""
+
+    max_tokens: int = 128
+    batch: int = 256
+    resamples: int = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gr2Settings:
+    """All of a run. `seed` decides everything that is made once; `seeds` are those of each reinforcement row."""
+
+    seed: int = 0
+    seeds: tuple[int, ...] = (0, 1, 2)
+    lists: Lists = field(default_factory=Lists)
+    ids: Ids = field(default_factory=Ids)
+    remarks: Remarked = field(default_factory=Remarked)
+    model: Model = field(default_factory=Model)
+    wording: Wording = field(default_factory=Wording)
+    midtrain: Midtrain = field(default_factory=Midtrain)
+    traces: Traces = field(default_factory=Traces)
+    sft: Sft = field(default_factory=Sft)
+    teacher: Teacher = field(default_factory=Teacher)
+    opd: Opd = field(default_factory=Opd)
+    dapo: Dapo = field(default_factory=Dapo)
+    internalise: Internalise = field(default_factory=Internalise)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        """Check what no trainer's configuration checks; `InputError` or `UnknownNameError` naming the field."""
+        whole("seed", self.seed, least=0)
+        seeds = tuple(whole("seeds", seed, least=0) for seed in self.seeds)
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise InputError(f"seeds are {seeds}; give at least one, and each once")
+        one_of("lists.learn_from", self.lists.learn_from, LEARN_FROM)
+        one_of("traces.teacher", self.traces.teacher, TEACHERS)
+        one_of("opd.start", self.opd.start, STARTS)
+        one_of("dapo.start", self.dapo.start, STARTS)
+        for group in fields(self):
+            value = getattr(self, group.name)
+            for setting in fields(value) if hasattr(value, "__dataclass_fields__") else ():
+                _check(f"{group.name}.{setting.name}", getattr(value, setting.name))
+        whole("lists.watch", self.lists.watch, least=1)
+        whole("traces.tries", self.traces.tries, least=1)
+
+    def group(self, *names: str) -> dict[str, Any]:
+        """The named groups and single fields as plain data, for a stage's settings."""
+        told = asdict(self)
+        return {name: told[name] for name in names}
+
+
+def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
+    """`settings` with each of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", in turn.
+
+    Values are read as what the field has: numbers, true or false, texts as they stand, and seeds as "0,1,2". Raises
+    `UnknownNameError` for a group or a field that there is not, and `InputError` for what is no such value.
+
+    >>> changed(Gr2Settings(), ["dapo.steps=20", "seeds=4,5"]).seeds
+    (4, 5)
+    """
+    for change in changes:
+        name, sign, value = (part.strip() for part in change.partition("="))
+        if not (name and sign):
+            raise InputError(f"the change {change!r} is not NAME=VALUE, as in dapo.steps=200")
+        group, _, setting = name.partition(".")
+        one_of("setting", group, [known.name for known in fields(settings)])
+        if not setting:
+            settings = replace(settings, **{group: _read(name, value, type(settings), group)})
+            continue
+        inner = getattr(settings, group)
+        if not hasattr(inner, "__dataclass_fields__"):
+            raise InputError(f"{group} has no parts; write {group}=VALUE")
+        one_of(f"setting of {group}", setting, [known.name for known in fields(inner)])
+        settings = replace(settings, **{group: replace(inner, **{setting: _read(name, value, type(inner), setting)})})
+    return settings
+
+
+def _read(name: str, text: str, owner: type, setting: str) -> Any:
+    """The text of a value as the type that a field is declared with."""
+    declared = typing.get_type_hints(owner)[setting]
+    if declared is str:
+        return text
+    if isinstance(declared, types.GenericAlias):
+        return tuple(_number(name, part, int) for part in text.split(","))
+    if declared in (int, float):
+        return _number(name, text, declared)
+    raise InputError(f"{name} is a group of settings; name one of them, as in {name}.{fields(declared)[0].name}=VALUE")
+
+
+def _number(name: str, text: str, kind: type) -> int | float:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return whole(name, value, least=0) if kind is int else finite(name, value)
+
+
+def _check(name: str, value: object) -> None:
+    if isinstance(value, str):
+        return
+    if finite(name, value) < 0:
+        raise InputError(f"{name} is {value}; give a number of at least 0")

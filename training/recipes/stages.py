@@ -1,0 +1,250 @@
+"""Stages of a recipe: what has to be made from what, and what of it need not be made again.
+
+A stage is finished when its record says so and was made by the same fingerprint: the hash of its name, its version, its
+settings and the results (hashes of files) of the stages it needs. A finished stage is not repeated, an interrupted one
+is called again and goes on, and one that was made from other settings or inputs is never overwritten in silence:
+whoever asked is told what differs, and restarts it by name. May import the standard library and `rerank_env`.
+
+    plan = Plan([Stage("lists", make_lists), Stage("model", fit, needs=("lists",), settings={"steps": 300})])
+    plan.run(RunFolder(Path("runs/mine")))
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.errors import CheckpointError, InputError
+from rerank_env.training.recipes.crew import Crew
+from rerank_env.training.recipes.folder import TRAINING, RunFolder, hash_of
+
+FINISHED, INTERRUPTED, NEW, WAITING, OUTDATED = "finished", "interrupted", "new", "waiting", "outdated"
+NAME = r"[a-z][a-z0-9-]*"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+OnProgress = Callable[[str, int, int], None]
+"""Called as `on_progress(what, done, total)` by a stage that works."""
+
+OnStage = Callable[[str, str], None]
+"""Called as `on_stage(name, state)`: "running" before a stage works, `FINISHED` after it or where it was."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What a stage is given: its own `folder`, those of the stages it needs, its `settings`, and whom to tell.
+
+    What others read goes into `folder`; what an interrupted training goes on from into `training`.
+    """
+
+    folder: Path
+    inputs: Mapping[str, Path]
+    settings: Mapping[str, Any]
+    crew: Crew
+    tell: OnProgress
+
+    @property
+    def training(self) -> Path:
+        """Where the stage keeps what it goes on from."""
+        return self.folder / TRAINING
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One step of a recipe, called `name`.
+
+    `run(work)` makes the files of the stage and returns what it measured, as plain data. It is called again after a
+    crash, and has to go on from what it finds. `needs` names the stages whose files it reads. `settings` is plain data
+    and everything that decides the result besides those files; whoever changes what `run` does raises `version`.
+    `together`: whether several processes can run it at once, each calling `run`.
+    """
+
+    name: str
+    run: Callable[[Work], Mapping[str, Any]]
+    needs: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+    together: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises `InputError` for a name that is no folder's, and settings that are no plain data."""
+        if not re.fullmatch(NAME, self.name):
+            raise InputError(f"a stage is called {self.name!r}; use small letters, digits and hyphens")
+        hash_of(dict(self.settings))
+        object.__setattr__(self, "settings", json.loads(json.dumps(dict(self.settings))))  # as a record gives it back
+
+    def fingerprint(self, inputs: Mapping[str, str]) -> str:
+        """The hash of all that decides the result, given the results of what it needs."""
+        return hash_of([self.name, self.version, dict(self.settings), {need: inputs[need] for need in self.needs}])
+
+
+class Plan:
+    """The stages of a recipe, each after those it needs."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        """Raises `InputError` for two stages of one name, and one that needs what does not come before it."""
+        self.stages: dict[str, Stage] = {}
+        for stage in stages:
+            if stage.name in self.stages:
+                raise InputError(f"two stages are called {stage.name!r}; give each a name of its own")
+            missing = [need for need in stage.needs if need not in self.stages]
+            if missing:
+                raise InputError(f"stage {stage.name!r} needs {missing[0]!r}, which is not before it; put it there")
+            self.stages[stage.name] = stage
+
+    def dependents(self, names: Collection[str]) -> list[str]:
+        """`names` and every stage that needs one of them, by way of others or not, in the order of the plan.
+
+        Raises `UnknownNameError` for a stage that there is not.
+        """
+        for name in names:
+            one_of("stage", name, self.stages)
+        reached: set[str] = set()
+        for name, stage in self.stages.items():
+            if name in names or reached.intersection(stage.needs):
+                reached.add(name)
+        return [name for name in self.stages if name in reached]
+
+    def chosen(self, *, only: Sequence[str] = (), until: str | None = None) -> list[str]:
+        """The stages to run: those named, or all up to and including `until`, or all.
+
+        Raises `UnknownNameError` for a stage that there is not, `InputError` where both are given.
+        """
+        if only and until is not None:
+            raise InputError("both only and until were given; choose one")
+        for name in (*only, *([] if until is None else [until])):
+            one_of("stage", name, self.stages)
+        names = list(self.stages)
+        return [name for name in names if name in only] if only else names[: names.index(until) + 1 if until else None]
+
+    def states(self, folder: RunFolder) -> dict[str, str]:
+        """How far each stage is: `FINISHED`, `INTERRUPTED`, `NEW`, `OUTDATED`, or `WAITING` for one it needs."""
+        results: dict[str, str] = {}
+        states: dict[str, str] = {}
+        for name, stage in self.stages.items():
+            states[name] = self._state(stage, folder, results)
+            record = folder.record(name) if states[name] == FINISHED else None
+            if record is not None:
+                results[name] = record.result
+        return states
+
+    def run(
+        self,
+        folder: RunFolder,
+        *,
+        only: Sequence[str] = (),
+        until: str | None = None,
+        restart: Sequence[str] = (),
+        about: Mapping[str, Any] | None = None,
+        on_stage: OnStage | None = None,
+        on_progress: OnProgress | None = None,
+        afterwards: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
+        """Run the stages that are not finished, and return the metrics of all that are.
+
+        `restart` first forgets those stages and all that depend on them, whether they are to be run or not. `about` is
+        written into `run.json`; see `RunFolder.describe`. `afterwards` is called at the end, also where a stage failed,
+        while the folder is still held. Under several processes all of them call this, and the main one writes.
+
+        Raises `InputError` where a stage needs one that is neither finished nor to be run, was made from other settings
+        or inputs, or cannot be run by several processes; `CheckpointError` where another process runs the recipe here
+        or the disk is full; and what the stages raise. What was finished before stays finished.
+        """
+        crew = Crew.here()
+        chosen = self.chosen(only=only, until=until)
+        forgotten = self.dependents(restart)
+        with folder.held() if crew.is_main else nullcontext():
+            if crew.is_main:
+                if about is not None:
+                    folder.describe(about)
+                for name in reversed(forgotten):
+                    folder.forget(name)
+            crew.wait()
+            try:
+                for name in chosen:
+                    self._run(self.stages[name], folder, crew, on_stage, on_progress)
+            finally:
+                if afterwards is not None and crew.is_main:
+                    afterwards()
+            return {name: folder.metrics(name) for name, state in self.states(folder).items() if state == FINISHED}
+
+    def _run(
+        self, stage: Stage, folder: RunFolder, crew: Crew, on_stage: OnStage | None, on_progress: OnProgress | None
+    ) -> None:
+        results: dict[str, str] = {}
+        for need in stage.needs:
+            record = folder.record(need)
+            if record is None:
+                raise InputError(f"stage {stage.name!r} needs {need!r}, which is not finished; run that first")
+            results[need] = record.result
+        state = self._state(stage, folder, results)
+        if state == OUTDATED:
+            raise InputError(
+                f"stage {stage.name!r} in {folder.directory} was made from other "
+                f"{self._unlike(stage, folder, results)}; make it anew with --restart {stage.name}, or name another "
+                "directory"
+            )
+        if state != FINISHED:
+            if crew.size > 1 and not stage.together:
+                raise InputError(f"stage {stage.name!r} runs in one process; run it first, without a launcher")
+            if on_stage is not None:
+                on_stage(stage.name, "running")
+            if crew.is_main:
+                folder.begin(stage.name, stage.fingerprint(results), inputs=results, settings=stage.settings)
+            crew.wait()
+            self._work(stage, folder, crew, on_progress or _quiet)
+        crew.wait()
+        if on_stage is not None:
+            on_stage(stage.name, FINISHED)
+
+    @staticmethod
+    def _work(stage: Stage, folder: RunFolder, crew: Crew, tell: OnProgress) -> None:
+        started = time.monotonic()
+        inputs = {need: folder.stage(need) for need in stage.needs}
+        try:
+            metrics = stage.run(Work(folder.stage(stage.name), inputs, stage.settings, crew, tell))
+            if crew.is_main:
+                folder.finish(stage.name, metrics, seconds=time.monotonic() - started)
+        except CheckpointError:
+            raise
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise CheckpointError(
+                f"stage {stage.name!r} could not write ({error.strerror}); free some space and run it again, it goes on"
+            ) from error
+
+    @staticmethod
+    def _state(stage: Stage, folder: RunFolder, results: Mapping[str, str]) -> str:
+        begun = folder.started(stage.name)
+        if any(need not in results for need in stage.needs):
+            return WAITING
+        if begun is None:
+            return NEW
+        if begun.get("fingerprint") != stage.fingerprint(results):
+            return OUTDATED
+        return INTERRUPTED if folder.record(stage.name) is None else FINISHED
+
+    @staticmethod
+    def _unlike(stage: Stage, folder: RunFolder, results: Mapping[str, str]) -> str:
+        """What differs from what the stage was begun with, in words."""
+        begun = folder.started(stage.name) or {}
+        before, now = begun.get("settings", {}), dict(stage.settings)
+        settings = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        inputs = [need for need in stage.needs if begun.get("inputs", {}).get(need) != results[need]]
+        named = [("settings", settings), ("results of stages", inputs)]
+        return (
+            " and ".join(f"{what} ({', '.join(keys)})" for what, keys in named if keys)
+            or "code (another version of the stage)"
+        )
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    """Nothing."""
