@@ -84,3 +84,7 @@ class DivergedError(RerankError, ArithmeticError):
 
 class MissingExtraError(RerankError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class ServerError(RerankError, ConnectionError):
+    """A server that answers for a model is dead, refuses, or says what is no answer; what it said before is kept."""

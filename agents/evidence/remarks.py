@@ -124,8 +124,11 @@ class EvidenceRemarks:
         path = Path(directory) / saving.CONFIG
         if path.exists() and _kind_of(path) != KIND:
             raise CheckpointError(f"{path} is not that of remarks; save them in a folder of their own")
-        parts = {"remarks": self.remarks, "scales": self.scales}
-        config = {"levels": self.levels, **{name: [asdict(part) for part in some] for name, some in parts.items()}}
+        config = {
+            "levels": self.levels,
+            "remarks": [asdict(remark) for remark in self.remarks],
+            "scales": [asdict(scale) for scale in self.scales],
+        }
         saving.write(directory, KIND, config, self.evidence)
 
     @classmethod

@@ -11,44 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from rerank_env.agents.language.decoding import Decoding, drawn, law
+from rerank_env.agents.language.decoding import Decoding
+from rerank_env.agents.language.fallback import by_transformers
 from rerank_env.agents.language.prefix import (
     LEAST_SHARED,
     Plan,
     Prefilled,
     can_share,
     common_prefix,
-    forward,
     plans,
     read,
-    selected_cache,
 )
+from rerank_env.agents.language.writing import Constraint, Text, written
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.errors import InputError
-
-_KEPT = 0.875
-"""Finished rows are dropped once fewer than this share of the batch goes on; a drop copies the cache once."""
-
-
-class Constraint(Protocol):
-    """What may be written to each prompt: an automaton, whose states the loop carries along with the rows."""
-
-    def start(self, prompt: int) -> Any:
-        """The state before the first token of an answer to that prompt."""
-
-    def after(self, state: Any, token: int) -> Any:
-        """The state behind one more token, which was allowed."""
-
-    def masked(self, states: Sequence[Any], scores_RV: Tensor) -> Tensor:
-        """The scores with -inf for every token that is not allowed in the state of its row."""
-
-    def processor(self, prompt_length: int, prompts: Sequence[int], copies: int) -> Any:
-        """The same as a `LogitsProcessor` of transformers."""
 
 
 class Generated(NamedTuple):
@@ -91,7 +71,7 @@ def generate(
         raise InputError(f"temperature is {decoding.temperature} but nothing was given to draw from; pass a generator")
     prompts = [list(map(int, prompt)) for prompt in prompt_ids]
     rows = len(prompts) * n
-    found: list[tuple[list[int], list[float]]] = [([], [])] * rows
+    found: list[Text] = [([], [])] * rows
     with _evaluated(model):
         if not prompts:
             pass
@@ -111,12 +91,12 @@ def generate(
                     states = None if constraint is None else [constraint.start(p) for _, p, _ in some]
                     drawn_from = None if uniforms is None else uniforms[outs].to(model.device)
                     started = prefilled.selected(batch_R)
-                    texts = _written(model, started, drawn_from, ends, decoding, constraint, states)
+                    texts = written(model, started, drawn_from, ends, decoding, constraint, states)
                     for row, text in zip(outs, texts, strict=True):
                         found[row] = text
         else:
             for numbers in _chunks(sorted(range(len(prompts)), key=lambda p: len(prompts[p])), decoding.batch_size, n):
-                texts = _by_transformers(
+                texts = by_transformers(
                     model, [prompts[p] for p in numbers], numbers, tokenizer_pad_id, ends, decoding, generator,
                     constraint, n,
                 )  # fmt: skip
@@ -191,98 +171,3 @@ def _prefilled(
     if chosen == list(range(len(done.lengths_R))):
         return done
     return done.selected(torch.tensor(chosen, device=model.device))
-
-
-def _written(
-    model: Any,
-    started: Prefilled,
-    uniforms_RT: Tensor | None,
-    ends: Sequence[int],
-    decoding: Decoding,
-    constraint: Constraint | None,
-    states: list[Any] | None,
-) -> list[tuple[list[int], list[float]]]:
-    """What is written behind prompts that were read: tokens and their log-probabilities, one pair a row."""
-    stops = frozenset(ends)
-    cache, logits_RV, positions_R = started.cache, started.logits_RV, started.lengths_R
-    rows, slots = started.mask_RS.shape
-    texts: list[tuple[list[int], list[float]]] = [([], []) for _ in range(rows)]
-    has_holes = not bool(started.mask_RS.all())
-    mask_RS = torch.cat([started.mask_RS, started.mask_RS.new_ones(rows, decoding.max_tokens)], dim=1)
-    live = list(range(rows))  # the row each row of the batch writes
-    writing = [True] * rows
-    for step in range(decoding.max_tokens):
-        if constraint is not None and states is not None:
-            logits_RV = constraint.masked(states, logits_RV)
-        log_p_RV = law(logits_RV, decoding)
-        tokens_R = drawn(log_p_RV, None if uniforms_RT is None else uniforms_RT[:, step])
-        logprobs_R = log_p_RV.gather(1, tokens_R[:, None]).squeeze(1)
-        for place, (row, token, logprob) in enumerate(zip(live, tokens_R.tolist(), logprobs_R.tolist(), strict=True)):
-            if writing[place]:
-                texts[row][0].append(token)
-                texts[row][1].append(logprob)
-                writing[place] = token not in stops
-                if writing[place] and constraint is not None and states is not None:
-                    states[place] = constraint.after(states[place], token)
-        going_on = sum(writing)
-        if not going_on or step + 1 == decoding.max_tokens:
-            break
-        if going_on < _KEPT * len(live):
-            kept = [place for place, goes_on in enumerate(writing) if goes_on]
-            kept_R = torch.tensor(kept, device=tokens_R.device)
-            cache = selected_cache(cache, kept_R)
-            mask_RS, positions_R, tokens_R = mask_RS[kept_R], positions_R[kept_R], tokens_R[kept_R]
-            uniforms_RT = None if uniforms_RT is None else uniforms_RT[kept_R]
-            states = None if states is None else [states[place] for place in kept]
-            live, writing = [live[place] for place in kept], [True] * len(kept)
-        seen_RS = mask_RS[:, : slots + step + 1] if has_holes else None
-        logits_RV = forward(model, tokens_R[:, None], seen_RS, positions_R[:, None], cache)
-        positions_R = positions_R + 1
-    return texts
-
-
-def _by_transformers(
-    model: Any,
-    prompts: Sequence[list[int]],
-    numbers: Sequence[int],
-    pad_id: int,
-    ends: Sequence[int],
-    decoding: Decoding,
-    generator: torch.Generator | None,
-    constraint: Constraint | None,
-    n: int,
-) -> list[tuple[list[int], list[float]]]:
-    """The same by `model.generate`, for models whose cache cannot be copied; its draws depend on the batch."""
-    from transformers import GenerationConfig, LogitsProcessorList
-
-    width = max(map(len, prompts))
-    ids_RS = torch.tensor([[pad_id] * (width - len(p)) + p for p in prompts], device=model.device)
-    counts_R = torch.tensor([len(p) for p in prompts], device=model.device)
-    mask_RS = (torch.arange(width, device=model.device) >= width - counts_R[:, None]).long()
-    law_settings: dict[str, Any] = {"do_sample": False}
-    if not decoding.is_greedy:
-        law_settings = {"do_sample": True, "temperature": decoding.temperature, "top_p": decoding.top_p, "top_k": 0}
-    settings = GenerationConfig(
-        max_new_tokens=decoding.max_tokens, eos_token_id=list(ends), pad_token_id=pad_id,
-        return_dict_in_generate=True, output_scores=True, **law_settings,
-    )  # fmt: skip
-    copies = 1 if decoding.is_greedy else n
-    processors = LogitsProcessorList()
-    if constraint is not None:
-        processors.append(constraint.processor(width, numbers, copies))
-    with torch.random.fork_rng(enabled=generator is not None):
-        if generator is not None:
-            torch.manual_seed(int(torch.randint(2**62, (1,), generator=generator, device=generator.device)))
-        out = model.generate(
-            input_ids=ids_RS, attention_mask=mask_RS, generation_config=settings, logits_processor=processors,
-            num_return_sequences=copies,
-        )  # fmt: skip
-    tokens_RT = out.sequences[:, width:]
-    scores_TRV = torch.stack(out.scores).float().log_softmax(-1)
-    logprobs_RT = scores_TRV.gather(2, tokens_RT.T[..., None]).squeeze(-1).T
-    stops = frozenset(ends)
-    texts = []
-    for tokens, logprobs in zip(tokens_RT.tolist(), logprobs_RT.tolist(), strict=True):
-        end = next((place + 1 for place, token in enumerate(tokens) if token in stops), len(tokens))
-        texts += [(tokens[:end], logprobs[:end])] * (n // copies)
-    return texts

@@ -55,9 +55,7 @@ def token_log_probs(
     return found
 
 
-def _scored(
-    model: Any, texts: list[list[int]], counts: list[int], pad_id: int, temperature: float
-) -> list[Tensor]:
+def _scored(model: Any, texts: list[list[int]], counts: list[int], pad_id: int, temperature: float) -> list[Tensor]:
     """The log-probabilities of the last `counts` tokens of each text."""
     device, width, most = model.device, max(map(len, texts)), max(counts)
     if not most:

@@ -125,7 +125,7 @@ def _search(
 
 
 class _Reader:
-    """Beams in a model: `logits_RV` float32 of what is next in each; read anew where the model's cache has no copies."""
+    """Beams in a model: `logits_RV` float32 of what is next in each; read anew where a cache has no copies."""
 
     def __init__(self, model: Any, prompts: list[list[int]]) -> None:
         self._model = model

@@ -44,7 +44,7 @@ _ROOM = 64
 """Slots by which a full cache grows."""
 
 
-class RoomyLayer(DynamicLayer):
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of one layer in a buffer with room to grow, so that a new token does not copy the old ones."""
 
     _buffers: tuple[Tensor, Tensor] | None = None
@@ -55,6 +55,8 @@ class RoomyLayer(DynamicLayer):
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states, value_states
             return self.keys, self.values
+        assert self.keys is not None, "a layer that was begun has keys"
+        assert self.values is not None, "and values"
         start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
         if self._buffers is None or self._buffers[0].shape[-2] < end:
             self._buffers = (_grown(self.keys, end + _ROOM), _grown(self.values, end + _ROOM))
@@ -66,8 +68,8 @@ class RoomyLayer(DynamicLayer):
 
     def selected(self, rows_R: Tensor) -> RoomyLayer:
         """A copy of these rows; the layer itself stays as it is."""
-        layer = RoomyLayer()
-        if self.is_initialized:
+        layer = RoomyLayer()  # type: ignore[no-untyped-call]
+        if self.keys is not None and self.values is not None:
             layer.lazy_initialization(self.keys, self.values)
             layer.keys, layer.values = self.keys.index_select(0, rows_R), self.values.index_select(0, rows_R)
         return layer
@@ -81,7 +83,7 @@ def _grown(states: Tensor, slots: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Prefilled:
-    """Prompts that were read: `cache`, `mask_RS` bool (False: a hole), `lengths_R` int64, `logits_RV` of what is next."""
+    """Prompts that were read: a cache, `mask_RS` bool (False: a hole), `lengths_R` in tokens, logits of the next."""
 
     cache: DynamicCache
     mask_RS: Tensor
@@ -101,7 +103,8 @@ class Prefilled:
 def selected_cache(cache: DynamicCache, rows_R: Tensor) -> DynamicCache:
     """A copy of these rows of a cache."""
     copy = DynamicCache()
-    copy.layers = [layer.selected(rows_R) for layer in cache.layers]
+    layers: list[Any] = cache.layers
+    copy.layers = [layer.selected(rows_R) for layer in layers]
     return copy
 
 
@@ -125,7 +128,8 @@ def can_share(model: Any) -> bool:
 
 def parameters_of(model: Any) -> frozenset[str]:
     """What the forward of a model takes by name; of the model inside, where PEFT is around it."""
-    return _parameters(type(_base(model)))
+    kind: Any = type(_base(model))
+    return _parameters(kind)
 
 
 @lru_cache(maxsize=16)
@@ -137,12 +141,12 @@ def _base(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def cache_name(kind: type) -> str:
+def cache_name(kind: Any) -> str:
     """What a class of models calls the cache that its forward takes, which releases of transformers differ in."""
     return "cache" if "cache" in _parameters(kind) else "past_key_values"
 
 
-def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
     """How many tokens all prompts begin with in common; one token of each is always left over."""
     first, last = min(prompts), max(prompts)  # what these two share in sorted order, all share
     limit = min(map(len, prompts)) - 1
@@ -150,7 +154,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     return min(same, limit)
 
 
-def plans(prompts: Sequence[Sequence[int]], start: int) -> tuple[list[Plan], list[int]]:
+def plans(prompts: Sequence[tuple[int, ...]], start: int) -> tuple[list[Plan], list[int]]:
     """The passes that read distinct prompts from token `start` on, and which row of the last is which prompt's.
 
     Passes start from one row. There is one pass, or, where sharing saves enough, one of groups before it.
@@ -175,7 +179,7 @@ def plans(prompts: Sequence[Sequence[int]], start: int) -> tuple[list[Plan], lis
     return [heads, tails], rows
 
 
-def _groups(prompts: Sequence[Sequence[int]], start: int) -> list[list[int]]:
+def _groups(prompts: Sequence[tuple[int, ...]], start: int) -> list[list[int]]:
     """Runs of sorted prompts of which neighbours share `LEAST_SHARED` tokens beyond `start`."""
     groups: list[list[int]] = []
     for place, prompt in enumerate(prompts):
@@ -198,7 +202,8 @@ def read(model: Any, before: Prefilled | None, plan: Plan, *, pad_id: int) -> Pr
     mask_RW = torch.arange(width, device=device) >= width - counts_R[:, None]
     if before is None:
         cache, mask_RS, lengths_R = DynamicCache(), mask_RW, torch.zeros_like(counts_R)
-        cache.layers = [RoomyLayer() for _ in DynamicCache(config=_base(model).config).layers]
+        layers = DynamicCache(config=_base(model).config).layers
+        cache.layers = [RoomyLayer() for _ in layers]  # type: ignore[no-untyped-call]
     else:
         parents_R = torch.tensor(plan.parents, device=device)
         cache = selected_cache(before.cache, parents_R)
@@ -217,4 +222,3 @@ def forward(model: Any, ids_RW: Tensor, mask_RS: Tensor | None, positions_RW: Te
     out = model(input_ids=ids_RW, attention_mask=mask_RS, position_ids=positions_RW, **options)
     logits_RV: Tensor = out.logits[:, -1]
     return logits_RV
-

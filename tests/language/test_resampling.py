@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch")
+if find_spec("torch") is None:
+    pytest.skip("needs the extra: pip install 'rerank-env[language]'", allow_module_level=True)
+
+import torch
 
 from rerank_env.rewards import InputError
 from rerank_env.rewards.errors import UnknownNameError

@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,19 @@ def test_adapters_learn_and_the_weights_under_them_stay(tokenizer: Any, tmp_path
         assert found is not None and torch.equal(found, p)
     moved = [p for name, p in result.model.named_parameters() if "lora_B" in name]
     assert moved and all((p != 0).any() for p in moved)
+    again = run(
+        tiny_model(tokenizer),
+        tokenizer,
+        rows,
+        directory=tmp_path,
+        config=_config(lr=1e-2, max_steps=5),
+        peft_config=adapter,
+    )
+    assert_same(again.model, result.model)  # read back, as it is finished
+    policy = SimpleNamespace(model=result.model, tokenizer=tokenizer)
+    more = run(policy, None, rows, directory=tmp_path / "more", config=_config(lr=1e-2, max_steps=3))
+    assert more.model is policy.model and "forward" not in vars(more.model.get_base_model())
+    assert by_hand(more.model, [*rows]).item() < by_hand(again.model, [*rows]).item()
 
 
 def test_a_loss_that_is_no_number_is_an_error_and_the_checkpoint_before_it_goes_on(
@@ -253,6 +267,50 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(tokeniz
     again = run(tiny_model(tokenizer, seed=9), tokenizer, rows, directory=tmp_path / "killed", config=config)
     assert again.steps == whole.steps == 12
     assert_same(again.model, whole.model)
+
+
+SHARED = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_sft import SftConfig, examples, run, tiny_model, tiny_tokenizer
+import torch
+torch.set_num_threads(1)
+tokenizer, place = tiny_tokenizer(), Path({directory!r})
+rows, held_out = examples(tokenizer), examples(tokenizer, 5, seed=2)
+result = run(tiny_model(tokenizer), tokenizer, rows, directory=place, config={config!r}, eval_dataset=held_out)
+torch.save([result.model.state_dict(), *result.log], place / ("rank" + os.environ["RANK"]))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_learn_and_report_what_one_does(tokenizer: Any, tmp_path: Path) -> None:
+    config = SftConfig(lr=1e-2, epochs=2, batch=4, micro_batch=1, log_every=1, max_grad_norm=1e9)
+    one = run(
+        tiny_model(tokenizer),
+        tokenizer,
+        examples(tokenizer),
+        directory=tmp_path / "one",
+        config=config,
+        eval_dataset=examples(tokenizer, 5, seed=2),
+    )
+    here, script = Path(__file__).parent, tmp_path / "shared.py"
+    path = [str(here), str(here.parents[1] / "benchmarks")]
+    script.write_text(SHARED.format(path=path, directory=str(tmp_path / "two"), config=config))
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    for rank in range(2):
+        weights, *log = torch.load(tmp_path / "two" / f"rank{rank}")
+        for name, found in weights.items():
+            torch.testing.assert_close(found, one.model.state_dict()[name], atol=1e-5, rtol=1e-4)
+        for entry, other in zip(one.log, log, strict=True):
+            for name in entry.keys() & {"loss", "eval_loss", "reasoning", "answer", "eval_answer"}:
+                assert other[name] == pytest.approx(entry[name], rel=1e-4), name
 
 
 def test_a_torn_checkpoint_is_passed_over_and_a_finished_run_is_not_repeated(tokenizer: Any, tmp_path: Path) -> None:

@@ -17,19 +17,21 @@ from rerank_env.rewards.formats import FORMATS
 from rerank_env.training.adapters.records import request_rows
 from rerank_env.training.adapters.trl import TrlReward
 from rerank_env.training.language.shuffles import MODES, Shown, Shuffles
+from rerank_env.training.language.signals import WatchedReward
 
 REQUESTS = load("synthetic", requests=12, slate_size=5, history=3)
 REWARDS = ("gain", "gr2", "naive", "ndcg@10")
 
 
-def shuffles(mode: str = "across", *, requests: Requests = REQUESTS, seed: int = 0, text_format: str = "list") -> Shuffles:
+def shuffles(
+    mode: str = "across", *, requests: Requests = REQUESTS, seed: int = 0, text_format: str = "list"
+) -> Shuffles:
     return Shuffles(
         requests,
         PromptWriter(text_format),
         mode=mode,
         seed=seed,
-        chat=lambda prompts: [prompt.text for prompt in prompts],
-        tokens=lambda texts: [list(text.encode()) for text in texts],
+        prompt_ids=lambda prompts: [list(prompt.text.encode()) for prompt in prompts],
     )
 
 
@@ -93,14 +95,18 @@ def test_an_answer_earns_the_same_under_every_shuffle(
     plain = shuffles("none", text_format=text_format).show([request], 1, draw=draw)
     shown = shuffles("inside", text_format=text_format).show([request], 3, draw=draw)
     expected = TrlReward(reward, text_format)(completions=unshuffled.answers([ranking]), **plain.columns)
+    watched = WatchedReward(reward, text_format, eos_ids=frozenset([0]))
     said = []
     for answer in range(3):
         asked = ask(REQUESTS.take([request]).reordered(np.array([order_of(shown, answer)])), PromptWriter(text_format))
         places = [order_of(shown, answer).index(candidate) for candidate in ranking]
         said += asked.answers([places])
-    assert TrlReward(reward, text_format)(completions=said, **shown.columns) == expected * 3
+    assert watched(completions=said, completion_ids=[[0]] * 3, **shown.columns) == expected * 3
     raw = parse_reward("ndcg@10")(np.array([ranking]), REQUESTS.take([request]).slates)
-    assert TrlReward("ndcg@10", text_format)(completions=said, **shown.columns) == raw.tolist() * 3
+    assert watched.last.raw_N.tolist() == raw.tolist() * 3
+    assert watched.last.identity_N.tolist() == [ranking == list(range(5))] * 3
+    orders = [order_of(shown, answer) for answer in range(3)]
+    assert watched.last.echo_N.tolist() == [order == ranking for order in orders]
 
 
 def test_requests_of_unequal_size_keep_their_padding() -> None:
@@ -113,8 +119,7 @@ def test_requests_of_unequal_size_keep_their_padding() -> None:
 
 def test_dropped_entries_of_histories_are_counted() -> None:
     writer = PromptWriter(prompt_budget=min(len(p.text) for p in PromptWriter().write(REQUESTS)) - 20)
-    base = shuffles()
-    cut = Shuffles(REQUESTS, writer, mode="none", seed=0, chat=base.chat, tokens=base.tokens)
+    cut = Shuffles(REQUESTS, writer, mode="none", seed=0, prompt_ids=shuffles().prompt_ids)
     assert cut.show([0, 1], 3, draw=0).dropped == sum(prompt.dropped for prompt in writer.write(REQUESTS, [0, 1])) > 0
 
 

@@ -1,8 +1,8 @@
 """A DAPO run of a language model that re-ranks: from a policy to a better one, in one directory.
 
-May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `settings` for what it is told,
-`watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`, the last two
-checkpoints, and the weights of the best validation.
+May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `settings` for what it is
+told, `watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`, the
+last two checkpoints, and the weights of the best validation.
 
     result = run(policy, requests, "gain", directory=Path("runs/dapo"), config=DapoConfig(), validation=held_out)
 
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from rerank_env import durable
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import PAD
@@ -44,11 +45,11 @@ _PROBED = 256
 class DapoResult:
     """A finished run: `policy` holds the weights of the best validation, or the last ones if there was none.
 
-    `updates` were made (fewer than asked for where it was `stopped`, which says why); `best_update` and `best_validation`
-    say where the weights come from, with 0 for those that training started from.
+    `updates` were made (fewer than asked for where it was `stopped`, which says why); `best_update` and
+    `best_validation` say where the weights come from, with 0 for those that training started from.
     """
 
-    policy: Any
+    policy: LanguagePolicy
     updates: int
     best_update: int
     best_validation: float | None
@@ -58,7 +59,7 @@ class DapoResult:
 
 
 def run(
-    policy: Any,
+    policy: LanguagePolicy,
     requests: Requests,
     reward: str | Reward,
     *,
@@ -72,13 +73,13 @@ def run(
 ) -> DapoResult:
     """Train `policy` in place on `requests` for `reward`; `others` are for the class of the `trainer`.
 
-    The remarks of the policy, where it has any, are put on the requests. An unfinished run in `directory` goes on where it
-    stopped if `resume`, and ends with the weights of one that never stopped; configuration, reward, data, prompt and the
-    shape of the model must be the same. `resume=False` forgets it.
+    The remarks of the policy, where it has any, are put on the requests. An unfinished run in `directory` goes on where
+    it stopped if `resume`, and ends with the weights of one that never stopped; configuration, reward, data, prompt and
+    the shape of the model must be the same. `resume=False` forgets it.
 
     Raises `InputError` on a resume with something else, `DivergedError` for a loss or gradient that is not finite (the
-    last checkpoint is kept), `CheckpointError` if the disk refuses, and what the policy's writer raises for requests that it
-    cannot show.
+    last checkpoint is kept), `CheckpointError` if the disk refuses, and what the policy's writer raises for requests
+    that it cannot show.
     """
     place = Path(directory)
     asked, held_out = _remarked(policy, requests), None if validation is None else _remarked(policy, validation)
@@ -103,12 +104,10 @@ def run(
     return DapoResult(policy=policy, log_path=place / LOG_NAME, directory=place, **finished)
 
 
-def _remarked(policy: Any, requests: Requests) -> Requests:
-    remarks = getattr(policy, "remarks", None)
-    if remarks is None or getattr(requests, "remarks_BK", None) is not None:
+def _remarked(policy: LanguagePolicy, requests: Requests) -> Requests:
+    if policy.remarks is None or requests.remarks_BK is not None:
         return requests
-    found: Requests = remarks.on(requests)
-    return found
+    return policy.remarks.on(requests)
 
 
 def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
@@ -144,7 +143,7 @@ def _unpatch(model: Any, forward: Any) -> None:
 
 
 def _identity(
-    policy: Any, requests: Requests, reward: str | Reward, config: DapoConfig, validation: Requests | None
+    policy: LanguagePolicy, requests: Requests, reward: str | Reward, config: DapoConfig, validation: Requests | None
 ) -> dict[str, Any]:
     """What decides the outcome of a run: settings, reward by its text and by what it pays, data, prompt, model."""
     writer = policy.writer

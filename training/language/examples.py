@@ -30,7 +30,6 @@ from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
 from rerank_env.rewards.errors import InputError, MissingExtraError
 from rerank_env.rewards.formats import has_reasoning
 from rerank_env.training.language.batches import IGNORED, NO_ROLE
-from rerank_env.training.language.shuffles import chat_texts
 from rerank_env.training.language.traces.store import RANDOM, Traces
 
 try:
@@ -96,9 +95,16 @@ def training_examples(
 
 
 def prompt_ids(tokenizer: Any, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """The tokens of every prompt up to where the assistant begins, as answers are generated from."""
-    ids: list[list[int]] = tokenizer(chat_texts(tokenizer, prompts), add_special_tokens=False)["input_ids"]
-    return ids
+    """The tokens of every prompt up to where the assistant begins, the same as a `LanguagePolicy` is asked with.
+
+    By the tokenizer's chat template, plain texts where it has none.
+    """
+    if getattr(tokenizer, "chat_template", None):
+        chats = [prompt.chat for prompt in prompts]
+        texts = [tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
+    else:
+        texts = [prompt.text for prompt in prompts]
+    return list(tokenizer(texts, add_special_tokens=False)["input_ids"]) if texts else []
 
 
 def token_weights(

@@ -36,9 +36,7 @@ def equal_groups(values_BG: npt.ArrayLike, counted_BG: npt.ArrayLike | None = No
     return np.asarray(highest_B <= lowest_B)
 
 
-def advantages(
-    rewards_BG: npt.ArrayLike, counted_BG: npt.ArrayLike | None = None, *, scale: str = "std"
-) -> FloatArray:
+def advantages(rewards_BG: npt.ArrayLike, counted_BG: npt.ArrayLike | None = None, *, scale: str = "std") -> FloatArray:
     """Advantages, float64 [B, G], see the module; raises `InputError` for a reward that counts and is not finite."""
     one_of("advantage scale", scale, ("std", "none"))
     rewards, counted = _checked(rewards_BG, counted_BG)

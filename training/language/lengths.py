@@ -3,7 +3,8 @@
 May import numpy and `rerank_env.rewards`. The rules are
 
 - "invalid": it is no ranking, whatever its text says, and earns the reward's declared invalid score (GR2)
-- "mask": it is left out, of the baseline of its group and of the loss (DAPO's overlong filtering, 2503.14476 section 3.4)
+- "mask": it is left out, of the baseline of its group and of the loss (DAPO's overlong filtering, 2503.14476 section
+3.4)
 - "soft": it is read as it stands, and answers that come near the limit L pay for it (equation 13 there), with C =
   `soft_tokens` and n tokens:
 
@@ -11,7 +12,8 @@ May import numpy and `rerank_env.rewards`. The rules are
       penalty * (L - C - n) / C   L - C < n <= L
       -penalty                    cut off at L
 
-An answer is cut off where it did not end by itself; one whose last allowed token ends it is whole. Suffix: `_N` answers.
+An answer is cut off where it did not end by itself; one whose last allowed token ends it is whole. Suffix: `_N`
+answers.
 """
 
 from __future__ import annotations
@@ -44,9 +46,7 @@ class LengthRule:
     soft_tokens: int
     penalty: float
 
-    def __init__(
-        self, policy: str, max_tokens: int, *, soft_tokens: int | None = None, penalty: float = 1.0
-    ) -> None:
+    def __init__(self, policy: str, max_tokens: int, *, soft_tokens: int | None = None, penalty: float = 1.0) -> None:
         limit = whole("max_tokens", max_tokens, least=1)
         soft = max(limit // SOFT_SHARE, 1) if soft_tokens is None else whole("soft_tokens", soft_tokens, least=1)
         if soft_tokens is not None and policy != "soft":

@@ -1,10 +1,10 @@
-"""Mid-training: a language model learns what semantic IDs mean, on transformers' own trainer.
+"""Mid-training: a language model learns what semantic IDs mean.
 
 May import torch, transformers and `rerank_env`. Two phases, each in a folder of its own: `warmup` trains the rows of
-the new words in the embeddings and nothing else (all others keep every bit), `joint` trains everything. After each
-evaluation the loss on held-out next IDs and their recall by beam search are logged; with `patience` the joint phase
-stops where the recall no longer rises, and the best weights are kept. The trainer is transformers' and not TRL's,
-because blocks are packed already and TRL would add chat templates and metrics of its own.
+the new words in the embeddings and nothing else (all others keep every bit), `joint` trains everything, as GR2
+(2602.07774) and OneRec-Think (2510.11639) do. The loss on held-out next IDs and their recall by beam search are
+measured on the way; with `patience` the joint phase stops where the recall no longer rises, and the best weights are
+kept.
 
     corpus = Corpus.of(log, targets, semantic_ids, general=general_texts(requests, writer))
     result = run(model, tokenizer, corpus, directory=Path("runs/midtrain"), config=MidtrainConfig(steps=2000))
@@ -13,43 +13,35 @@ because blocks are packed already and TRL would add chat templates and metrics o
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from rerank_env.agents.language.next_items import next_items
-from rerank_env.agents.language.vocabulary import extend, identity, tables
+from rerank_env import durable
+from rerank_env.agents.language.vocabulary import Extension, extend, identity
 from rerank_env.rewards.arguments import finite, whole
-from rerank_env.rewards.errors import CheckpointError, DivergedError, InputError, MissingExtraError
-from rerank_env.training.language.checkpoints import KEPT, DurableCheckpoints, begin
-from rerank_env.training.language.corpus import Corpus, Question, Text, bought
-from rerank_env.training.language.mixture import WEIGHTS, encoded, mix
-from rerank_env.training.language.packing import Blocks, check_apart, collated, pack
+from rerank_env.rewards.errors import InputError
+from rerank_env.training.language.checkpoints import WHOLE, seal
+from rerank_env.training.language.corpus import Corpus
+from rerank_env.training.language.exam import RECALL, RECALL_AT, Exam
+from rerank_env.training.language.mixture import WEIGHTS, Documents, mix
+from rerank_env.training.language.packing import check_apart, pack
+from rerank_env.training.language.phases import OnLog, Phase, load, options_of
 
-try:
-    from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
-except ModuleNotFoundError as error:
-    raise MissingExtraError(
-        f'mid-training needs {error.name}, which is not installed; run: pip install "rerank-env[language]"'
-    ) from error
+WARMUP, JOINT, MODEL = "warmup", "joint", "model"
+"""The folders of the two phases and of the outcome, which `from_pretrained` reads."""
 
-WARMUP, JOINT = "warmup", "joint"
-"""The phases, and their folders."""
+RESULT = "midtrain.json"
+"""What the run was told, and what came of it."""
 
-RECALL_AT = 10
-
-RECALL = f"recall@{RECALL_AT}"
-"""What early stopping looks at: the share of questions whose answer is among the ten likeliest items."""
-
-OnLog = Callable[[str, Mapping[str, float]], None]
-"""Called as `on_log(phase, entry)` for every entry of the log, on the main process."""
+HASHED_ROWS = 256
+"""Of the table of words, in the hash that tells models apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +54,7 @@ class MidtrainConfig:
     in `mix`. Checkpoints come every `save_every` updates and at the end of a phase, evaluations every
     `validate_every` (None: at the end of a phase) on at most `questions` users with `beams` beams (at least 10).
     `patience` evaluations of the joint phase without a better recall end it (None: never), and the best weights are
-    the result; `validate_every` must then be a multiple of `save_every`. `bf16` None: where the model is on an accelerator.
+    the result; checkpoints then come with the evaluations. `bf16` None: where the model is on an accelerator.
 
     Raises `InputError` naming the field.
     """
@@ -108,26 +100,163 @@ class MidtrainConfig:
                 f"weight_decay is {self.weight_decay} and lr_warmup {self.lr_warmup}; give one of at least 0, and a "
                 "share"
             )
-        if self.patience is not None and (self.validate_every is None or self.save_every % self.validate_every):
-            raise InputError(
-                f"patience is {self.patience}, validate_every {self.validate_every} and save_every {self.save_every}; "
-                "the best weights are among those saved, so give a save_every that is a multiple of validate_every"
-            )
+        if self.patience is not None and self.validate_every is None:
+            raise InputError(f"patience is {self.patience} but validate_every is None; say how often to look")
 
 
 @dataclass(frozen=True)
 class MidtrainResult:
-    """A finished run: the `model`, trained in place; the last `loss` and `recall` on questions, NaN without any.
+    """A finished run: the `model`, trained in place, and its `tokenizer`, extended in place.
 
-    `shares` of the tasks in the tokens, `split` documents longer than a block, `blocks` there were; `log` holds the
-    trainer's entries by phase.
+    `loss` and `recall` on the questions at the end, None without any; `shares` of the tasks in the tokens, `blocks`
+    there were and documents that were `split` because they are longer; `log` the trainer's entries by phase. What was
+    saved is in `directory / "model"`.
     """
 
     model: Any
-    loss: float
-    recall: float
+    tokenizer: Any
+    extension: Extension
+    loss: float | None
+    recall: float | None
     shares: Mapping[str, float]
     blocks: int
     split: int
     log: Mapping[str, Sequence[Mapping[str, float]]]
     directory: Path
+
+
+def run(
+    model: Any,
+    tokenizer: Any,
+    corpus: Corpus,
+    *,
+    directory: Path,
+    config: MidtrainConfig | None = None,
+    resume: bool = True,
+    on_log: OnLog | None = None,
+) -> MidtrainResult:
+    """Extend the vocabulary by the corpus's semantic IDs and train, in place; everything it leaves is in `directory`.
+
+    `on_log(phase, entry)` is called for every entry of the log. Goes on from the newest whole checkpoint if `resume`: a
+    run that was killed ends with the weights of one that was not, and a finished one is loaded. To go on, give the
+    model and the tokenizer that the run was started with, untrained.
+
+    Raises `InputError` where the model does not keep packed documents apart, where a block is longer than it reads,
+    where `batch` cannot be divided as asked, where there is `patience` and no question, and where `directory` holds
+    another run; what `extend`, `mix` and `pack` raise; `DivergedError` where the loss is no longer finite; and
+    `CheckpointError` where the disk refuses.
+    """
+    settings = MidtrainConfig() if config is None else config
+    asked = corpus.taking(settings.questions, seed=settings.seed).questions
+    if settings.patience is not None and not asked:
+        raise InputError("patience looks at the recall on questions, but there are none; give a corpus with some")
+    extension = extend(model, tokenizer, corpus.semantic_ids, seed=settings.seed)
+    _check_context(model, settings.length)
+    documents = mix(corpus.texts, tokenizer, weights=settings.weights, tokens=settings.tokens, seed=settings.seed)
+    blocks = pack(documents, length=settings.length, pad_id=tokenizer.eos_token_id)
+    check_apart(model, blocks)
+    exam = None
+    if asked:
+        exam = Exam.of(asked, tokenizer, corpus.semantic_ids, beams=settings.beams, length=settings.length)
+    told: dict[str, Any] = {
+        "config": asdict(settings),
+        "documents": _digest(documents),
+        "semantic_ids": identity(corpus.semantic_ids),
+        "model": _weights(model),
+    }
+    made = {"shares": documents.shares(), "blocks": len(blocks), "split": blocks.split}
+    phases = _phases(settings, extension, options_of(settings, model, evaluates=exam is not None))
+    told = json.loads(json.dumps(told))
+    done = _finished(directory, told) if resume else None
+    if done is None:
+        logs = {
+            phase.name: phase.run(
+                model, tokenizer, blocks, exam, directory=directory / phase.name, identity=told, resume=resume,
+                on_log=on_log,
+            )
+            for phase in phases
+        }  # fmt: skip
+        model.eval()
+        done = _finish({"run": told, "log": logs, **made}, model, tokenizer, exam, directory, settings)
+    else:
+        load(model, directory / MODEL)
+        model.eval()
+    outcome = {name: done[name] for name in ("loss", "recall", "shares", "blocks", "split", "log")}
+    return MidtrainResult(model=model, tokenizer=tokenizer, extension=extension, directory=directory, **outcome)
+
+
+def _phases(settings: MidtrainConfig, extension: Extension, options: Mapping[str, Any]) -> list[Phase]:
+    """Those that have updates to make."""
+    warmup = {
+        "learning_rate": settings.warmup_lr,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.0,
+    }
+    joint: dict[str, Any] = {
+        "learning_rate": settings.lr,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": math.ceil(settings.lr_warmup * settings.steps),
+        "weight_decay": settings.weight_decay,
+    }
+    if settings.patience is not None:
+        joint |= {"load_best_model_at_end": True, "metric_for_best_model": RECALL, "greater_is_better": True}
+        joint |= {"save_steps": settings.validate_every}
+    phases = [
+        Phase(name=WARMUP, steps=settings.warmup_steps, options={**options, **warmup}, new_ids=extension.new_ids),
+        Phase(name=JOINT, steps=settings.steps, options={**options, **joint}, patience=settings.patience),
+    ]
+    return [phase for phase in phases if phase.steps]
+
+
+def _finish(
+    done: Mapping[str, Any], model: Any, tokenizer: Any, exam: Exam | None, directory: Path, settings: MidtrainConfig
+) -> dict[str, Any]:
+    """What was `done`, with a last measurement; saved with the weights. One process does it, the others wait."""
+    measured: dict[str, float | None] = {"loss": None, "recall": None}
+    from accelerate import PartialState
+
+    processes = PartialState()
+    if processes.is_main_process:
+        if exam is not None:
+            loss, count = exam.loss(model, settings.micro_batch or settings.batch).tolist()
+            hits, asked = exam.found(model).tolist()
+            measured = {"loss": loss / count, "recall": hits / asked}
+        folder = directory / MODEL
+        shutil.rmtree(folder, ignore_errors=True)
+        with durable.writing(folder):
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        seal(folder)
+        durable.replace(directory / RESULT, json.dumps({**done, **measured}, indent=1).encode())
+    processes.wait_for_everyone()
+    return {**done, **measured}
+
+
+def _finished(directory: Path, told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a run that was told the same left when it ended, None where none did."""
+    try:
+        found: dict[str, Any] = json.loads((directory / RESULT).read_bytes())
+        return found if found["run"] == told and (directory / MODEL / WHOLE).is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check_context(model: Any, length: int) -> None:
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if context is not None and length > context:
+        raise InputError(f"length is {length} but the model reads {context} tokens; give a length of at most that")
+
+
+def _digest(documents: Documents) -> str:
+    """What tells two mixtures apart: a hash of their tokens, in order."""
+    digest = hashlib.sha256()
+    for array in (documents.ids_N, documents.told_N, documents.starts_D):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _weights(model: Any) -> str:
+    """What tells models apart before they are trained: a hash of how many weights they have and of the first words'."""
+    table = model.get_input_embeddings().weight[:HASHED_ROWS].detach().float().cpu().numpy()
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return hashlib.sha256(str(count).encode() + np.ascontiguousarray(table).tobytes()).hexdigest()

@@ -1,8 +1,9 @@
 """Before a run: whether there is anything to learn from, and what a step will cost.
 
-May import numpy, torch, and `rerank_env`. Groups of answers are sampled and scored as training would do it, and one part of
-an update is made without touching the weights. What is found is said in numbers and, where a run would learn little, as
-advice for the cause: a group says nothing if its answers are all no rankings, all the incoming order, or all worth the same.
+May import numpy, torch, and `rerank_env`. Groups of answers are sampled and scored as training would do it, and one
+part of an update is made without touching the weights. What is found is said in numbers and, where a run would learn
+little, as advice for the cause: a group says nothing if its answers are all no rankings, all the incoming order, or all
+worth the same.
 
     found = report(policy, requests, "gain", config=DapoConfig())
     found.dead_share, found.seconds_per_step, found.advice
@@ -12,22 +13,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from rerank_env.agents.language.decoding import Decoding
 from rerank_env.agents.language.generation import generate
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.rankings import random_rankings
 from rerank_env.training.language import groups
-from rerank_env.training.language.settings import DapoConfig
+from rerank_env.training.language.settings import DapoConfig, sampling
 from rerank_env.training.language.sharing import completion_logits
-from rerank_env.training.language.shuffles import Shown, Shuffles, chat_texts
+from rerank_env.training.language.shuffles import Shown, Shuffles
 from rerank_env.training.language.signals import Answers, WatchedReward
 
 FEW_VALID = 0.5
@@ -48,8 +48,8 @@ class Preflight:
     """What a run would start from: shares of groups and of answers, means, and what a step costs.
 
     A group is dead where the raw metric of its answers is exactly the same: `all_invalid` of the groups are so because
-    no answer is a ranking, `all_identity` because all are the incoming order, `all_equal` for another reason. `spread` is
-    the mean standard deviation of the reward in a group. Seconds are those of this machine, for the configured step
+    no answer is a ranking, `all_identity` because all are the incoming order, `all_equal` for another reason. `spread`
+    is the mean standard deviation of the reward in a group. Seconds are those of this machine, for the configured step
     without resampling; every round of it costs `dead_share` of `generate_seconds` more.
     """
 
@@ -79,7 +79,7 @@ class Preflight:
 
 
 def report(
-    policy: Any,
+    policy: LanguagePolicy,
     requests: Requests,
     reward: str | Reward,
     *,
@@ -95,26 +95,18 @@ def report(
     size = config.group_size if group_size is None else whole("group_size", group_size, least=1)
     order = np.random.default_rng([config.seed, len(requests)]).permutation(len(requests))
     rows_B = order[: whole("n_requests", n_requests, least=1)]
-    tokenizer = policy.tokenizer
-    shuffles = Shuffles(
-        requests,
-        policy.writer,
-        mode=config.shuffle,
-        seed=config.seed,
-        chat=partial(chat_texts, tokenizer),
-        tokens=lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"],
-    )
+    if policy.remarks is not None and requests.remarks_BK is None:
+        requests = policy.remarks.on(requests)
+    shuffles = Shuffles(requests, policy.writer, mode=config.shuffle, seed=config.seed, prompt_ids=policy.prompt_ids)
     shown = shuffles.show(rows_B, size, draw=0)
     copies = 1 if config.shuffle == "inside" else size
     started = time.perf_counter()
     made = generate(
         policy.model,
-        tokenizer.pad_token_id,
-        tokenizer.eos_token_id,
+        policy.pad_id,
+        policy.eos_ids,
         shown.token_ids[::copies],
-        decoding=Decoding(
-            max_tokens=config.max_tokens, temperature=config.temperature, batch_size=policy.decoding.batch_size
-        ),
+        decoding=sampling(policy, config),
         generator=torch.Generator().manual_seed(config.seed),
         n=copies,
     )
@@ -124,10 +116,11 @@ def report(
         policy.writer.text_format,
         metric=config.metric,
         lengths=config.length_rule,
-        eos_ids=frozenset([tokenizer.eos_token_id]),
+        eos_ids=frozenset(policy.eos_ids),
     )
-    texts = tokenizer.batch_decode(made.ids, skip_special_tokens=True)
-    paid(completions=texts, completion_ids=made.ids, trainer_state=_Step(), **shown.columns)
+    texts = policy.tokenizer.batch_decode(made.ids, skip_special_tokens=True)
+    columns: dict[str, Any] = {**shown.columns}
+    paid(completions=texts, completion_ids=made.ids, trainer_state=_Step(), **columns)
     update_seconds = _update_seconds(policy, shown, made.ids, config)
     scale = config.groups_per_step / len(rows_B) * (config.group_size / size)
     return _found(
@@ -147,7 +140,7 @@ class _Step:
     global_step = 0
 
 
-def _update_seconds(policy: Any, shown: Shown, answers: list[list[int]], config: DapoConfig) -> float:
+def _update_seconds(policy: LanguagePolicy, shown: Shown, answers: list[list[int]], config: DapoConfig) -> float:
     """Seconds that one answer of an update takes, measured on one part of it."""
     count = min(config.micro_batch, len(answers))
     prompts = _padded(shown.token_ids[:count], left=True)
@@ -205,18 +198,18 @@ def _advice(shares: dict[str, float], asked: Requests, size: int, config: DapoCo
         said.append("there is one request only, so a run learns its answer by heart; give more requests")
     if not _tells_orders_apart(asked, config.metric):
         said.append(
-            f"{config.metric} says the same of every order of these requests, so every group is dead; name a metric that "
-            "looks at fewer places, or requests with something relevant in them"
+            f"{config.metric} says the same of every order of these requests, so every group is dead; name a metric "
+            "that looks at fewer places, or requests with something relevant in them"
         )
     if shares["finished"] < FEW_FINISHED:
         said.append(
-            f"{1 - shares['finished']:.0%} of the answers are cut off at {config.max_tokens} tokens; raise max_tokens, or "
-            "teach shorter reasons"
+            f"{1 - shares['finished']:.0%} of the answers are cut off at {config.max_tokens} tokens; raise max_tokens, "
+            "or teach shorter reasons"
         )
     if shares["valid"] < FEW_VALID:
         said.append(
-            f"{1 - shares['valid']:.0%} of the answers are no rankings, and a group of those says nothing; fine-tune on "
-            "answers in this format first"
+            f"{1 - shares['valid']:.0%} of the answers are no rankings, and a group of those says nothing; fine-tune "
+            "on answers in this format first"
         )
     if shares["all_identity"] > MANY_DEAD:
         said.append(

@@ -1,9 +1,10 @@
 """Dead groups replaced: which requests are asked instead, and rollouts of several draws put together.
 
 May import numpy, torch, and `rerank_env`. DAPO (2503.14476 section 3.2) samples until the batch is full of groups that
-say something. Ours is bounded: `max_resamples` rounds, each of which asks as many fresh requests as the process with the
-most dead groups needs; what is still dead then is left out of the loss, of the sum and of the count. A group is dead by
-the raw metric (see `groups`), because a shaped reward keeps groups alive in which every ranking is equally good.
+say something. Ours is bounded: `max_resamples` rounds, each of which asks as many fresh requests as the process with
+the most dead groups needs; what is still dead then is left out of the loss, of the sum and of the count. A group is
+dead by the raw metric (see `groups`), because a shaped reward keeps groups alive in which every ranking is equally
+good.
 
 Suffixes: `_N` rollouts, `_T` tokens. A batch is a dictionary of tensors as `trl.GRPOTrainer` makes it: one row a
 rollout, prompts padded on the left, completions on the right.
@@ -89,7 +90,9 @@ def arranged(batch: Mapping[str, Any], group_size: int, *, updates: int, key: Se
         prompt_B = batch["prompt_mask"].sum(dim=1).cpu().numpy()[::group_size]
         lengths_B = batch["completion_mask"].sum(dim=1).cpu().numpy().reshape(count, group_size).max(axis=1)
         idle_B = ~batch["tool_mask"].any(dim=1).cpu().numpy().reshape(count, group_size).any(axis=1)
-        parts = [part[np.lexsort((lengths_B[part], prompt_B[part], idle_B[part]))] for part in order.reshape(updates, -1)]
+        parts = [
+            part[np.lexsort((lengths_B[part], prompt_B[part], idle_B[part]))] for part in order.reshape(updates, -1)
+        ]
         order = np.concatenate(parts)
     rows_N = rows_of_groups(order, group_size)
     return taken(batch, rows_N) | {"place": torch.arange(len(rows_N))}

@@ -1,18 +1,21 @@
 """What a DAPO run of a language model is told, checked once, and what TRL is told of it.
 
 May import TRL where arguments are made of the settings, and `rerank_env`. A step asks `groups_per_step` requests and
-samples `group_size` answers to each; its rollouts are cut into `updates_per_step` equal parts, one update of the weights
-each. With one update every ratio is 1 and no clip is reached, which is the cheapest and what GR2's formula needs least.
+samples `group_size` answers to each; its rollouts are cut into `updates_per_step` equal parts, one update of the
+weights each. With one update every ratio is 1 and no clip is reached, which is the cheapest and what GR2's formula
+needs least.
 
 Nothing here assumes one process: a step's groups are dealt to the processes, whole groups each.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rerank_env.agents.language.decoding import Decoding
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import finite, one_of, whole
 from rerank_env.rewards.errors import InputError, MissingExtraError
@@ -33,11 +36,11 @@ class DapoConfig:
     """How to train; the defaults are DAPO's (2503.14476) and GR2's (2602.07774) where they name one.
 
     `learning_rate` at its peak, reached after `warmup_steps` updates, then `decay` "none", "cosine" or "linear".
-    `epsilon_low`, `epsilon_high`: the clip. `temperature`: answers are sampled at it, and scored at it. `max_tokens`: of
-    an answer. `length_policy`, `soft_tokens`, `soft_penalty`: see `lengths`. `shuffle`: see `shuffles`. `metric`: the raw
-    metric that decides which groups are dead, and that validation measures; never a shaped reward. `max_resamples`:
-    rounds of fresh requests for dead groups. `advantage_scale`: "std" or "none". `beta`: weight of the KL to the policy
-    that training started from.
+    `epsilon_low`, `epsilon_high`: the clip. `temperature`: answers are sampled at it, and scored at it. `max_tokens`:
+    of an answer. `length_policy`, `soft_tokens`, `soft_penalty`: see `lengths`. `shuffle`: see `shuffles`. `metric`:
+    the raw metric that decides which groups are dead, and that validation measures; never a shaped reward.
+    `max_resamples`: rounds of fresh requests for dead groups. `advantage_scale`: "std" or "none". `beta`: weight of the
+    KL to the policy that training started from.
 
     Validation comes every `validate_every` steps, checkpoints every `save_every`, both also at the end; `stopping` says
     when to give up. `micro_batch` rollouts go through the model at once on each process, fewer where that does not
@@ -67,7 +70,7 @@ class DapoConfig:
     max_resamples: int = 3
     validate_every: int = 25
     save_every: int = 50
-    stopping: StopRule = StopRule()
+    stopping: StopRule = field(default_factory=StopRule)
     micro_batch: int = 8
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -133,8 +136,7 @@ def arguments(config: DapoConfig, directory: Path, *, device: str, processes: in
         ) from error
 
     micro, parts = dealt(config, processes)
-    half = {"bf16": device == "cuda", "use_cpu": device == "cpu"}
-    made = GRPOConfig(
+    made: Any = GRPOConfig(
         output_dir=str(directory),
         max_steps=config.steps * config.updates_per_step,
         per_device_train_batch_size=micro,
@@ -164,7 +166,8 @@ def arguments(config: DapoConfig, directory: Path, *, device: str, processes: in
         report_to="none",
         disable_tqdm=True,
         seed=config.seed,
-        **half,
+        bf16=device == "cuda",
+        use_cpu=device == "cpu",
     )
     made.num_generations = config.group_size  # TRL refuses groups of one where it is told of them
     return made
@@ -185,3 +188,14 @@ def dealt(config: DapoConfig, processes: int) -> tuple[int, int]:
         )
     micro = next(size for size in range(min(config.micro_batch, share), 0, -1) if share % size == 0)
     return micro, share // micro * config.updates_per_step
+
+
+def sampling(policy: LanguagePolicy, config: DapoConfig) -> Decoding:
+    """How answers are drawn in training: from all of the law that is trained, the model's own at the temperature."""
+    return replace(
+        policy.decoding,
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        top_p=1.0,
+        constrained=False,
+    )

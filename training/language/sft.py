@@ -27,10 +27,19 @@ from torch.nn import functional
 from rerank_env.rewards.errors import DivergedError, InputError, MissingExtraError
 from rerank_env.training.language.batches import IGNORED, Collator, LengthSortedSampler
 from rerank_env.training.language.checkpoints import DurableCheckpoints, begin, train
-from rerank_env.training.language.tuning import COLUMNS, SftConfig, arguments, check_lengths, fingerprint, lengths
+from rerank_env.training.language.tuning import (
+    COLUMNS,
+    EpochTold,
+    SftConfig,
+    arguments,
+    base_of,
+    check_lengths,
+    fingerprint,
+    lengths,
+)
 
 try:
-    from transformers import PrinterCallback, TrainerCallback
+    from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 except ModuleNotFoundError as error:
     raise MissingExtraError(
@@ -73,10 +82,7 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         collator = Collator(signs.eos_token_id if signs.pad_token_id is None else signs.pad_token_id)
         super().__init__(model=model, args=args, train_dataset=train_dataset, data_collator=collator, **others)
         self.remove_callback(PrinterCallback)
-        self._keeps_logits = "logits_to_keep" in inspect.signature(self._inner().forward).parameters
-
-    def _inner(self) -> Any:
-        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        self._keeps_logits = "logits_to_keep" in inspect.signature(base_of(self.model).forward).parameters
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns = list(COLUMNS)
@@ -85,7 +91,7 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         dataset = self.train_dataset if train_dataset is None else train_dataset
         rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         sampler = LengthSortedSampler(lengths(dataset), rows, seed=self.args.seed)
-        self.add_callback(_Epochs(sampler))
+        self.add_callback(EpochTold(sampler))
         return sampler
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor:
@@ -148,7 +154,10 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
             counted = weights_BT > 0
             parts |= {name: (inputs["roles"][:, 1:] == role) & counted for role, name in enumerate(_ROLES)}
         for name, part_BT in parts.items():
-            pair = torch.stack([(part_BT * nll_BT).sum(), part_BT.sum().to(nll_BT.dtype)]).double()
+            pairs_B2 = torch.stack([(part_BT * nll_BT).sum(1), part_BT.sum(1).to(nll_BT.dtype)], dim=1)
+            if not self.model.training:  # what was repeated to make the processes' last batches even is left out
+                pairs_B2 = self.accelerator.gather_for_metrics(pairs_B2)
+            pair = pairs_B2.double().sum(0)
             sums[name] = sums[name] + pair if name in sums else pair
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -156,7 +165,7 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         mode = "train" if self.model.training else "eval"
         prefix = "" if mode == "train" else "eval_"
         for name, pair in self._sums[mode].items():
-            value, count = self.accelerator.reduce(pair, reduction="sum").tolist()
+            value, count = (self.accelerator.reduce(pair, reduction="sum") if mode == "train" else pair).tolist()
             if count > 0 and (name != "loss" or (mode == "eval" and "eval_loss" in logs)):
                 logs[prefix + name] = value / count
         self._sums[mode] = {}
@@ -169,16 +178,6 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         if not np.isfinite(float(norm)):
             raise DivergedError(f"the gradient of update {self.state.global_step + 1} has norm {float(norm)}")
         return norm
-
-
-class _Epochs(TrainerCallback):
-    """Tells the sampler the epoch, which resumed data loaders of several processes do not."""
-
-    def __init__(self, sampler: LengthSortedSampler) -> None:
-        self.sampler = sampler
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        self.sampler.set_epoch(int(state.epoch or 0))
 
 
 def _weights(batch: Mapping[str, Tensor]) -> Tensor:
@@ -203,8 +202,8 @@ def run(
 
     `model`: a causal language model, or a policy that has one as `model`, whose `tokenizer` is taken where None is
     given. `on_log` is called on the main process. `peft_config`: train adapters of that kind instead; the result's
-    `model` has them. Goes on from the newest whole checkpoint in `directory` if `resume`: a run that was killed ends
-    with the weights of one that was not.
+    `model`, and then the policy's, has them. Goes on from the newest whole checkpoint in `directory` if `resume`: a run
+    that was killed ends with the weights of one that was not.
 
     Raises `InputError` where an example is longer than the model reads, where `batch` cannot be divided as asked and
     where `directory` holds another run; `DivergedError` where the loss is no longer finite; `CheckpointError` where the
@@ -225,7 +224,8 @@ def run(
         "adapter": None if peft_config is None else str(peft_config.peft_type),
     }
     start = begin(directory, identity, resume=resume, main=args.process_index == 0)
-    own_forward = vars(inner).get("forward")
+    patched = base_of(inner)
+    own_forward = vars(patched).get("forward")
     try:
         trainer = WeightedSFTTrainer(
             inner,
@@ -238,9 +238,11 @@ def run(
         )
         train(trainer, start)
     finally:  # TRL puts its fused head into the model, which nobody else asks for
-        vars(inner).pop("forward", None)
+        vars(patched).pop("forward", None)
         if own_forward is not None:
-            inner.forward = own_forward
+            patched.forward = own_forward
     trained = trainer.accelerator.unwrap_model(trainer.model)
     trained.eval()
+    if own is not None:
+        model.model = trained
     return SftResult(trained, trainer.state.global_step, trainer.state.log_history, directory)

@@ -3,8 +3,8 @@
 May import torch, transformers, and `rerank_env.agents`. The answers of a group are to one prompt, and a prompt is much
 longer than an answer: read once for all of them, with gradients through its keys and values, a batch of N answers of T
 tokens to U distinct prompts of P costs U * P + N * T tokens instead of N * (P + T). The numbers are those of the plain
-way up to the rounding of sums. Suffixes: `_N` answers, `_P` tokens of a prompt, `_T` of an answer, `_U` distinct prompts,
-`_V` vocabulary.
+way up to the rounding of sums. Suffixes: `_N` answers, `_P` tokens of a prompt, `_T` of an answer, `_U` distinct
+prompts, `_V` vocabulary.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _shared(
     first_N1V = first_U1V.index_select(0, which_N)
     if completion_ids_NT.shape[1] == 1:
         return first_N1V
-    for layer in cache.layers:
+    layers: Any = cache.layers
+    for layer in layers:
         layer.keys, layer.values = layer.keys.index_select(0, which_N), layer.values.index_select(0, which_N)
     mask = torch.cat([mask_UP.index_select(0, which_N), completion_mask_NT[:, :-1]], dim=1)
     rest = _read(model, completion_ids_NT[:, :-1], mask, keep=completion_ids_NT.shape[1] - 1, cache=cache)

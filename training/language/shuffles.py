@@ -1,6 +1,6 @@
 """Requests as they are shown in one step of training: candidates shuffled anew, put in words, and in tokens.
 
-May import numpy, a tokenizer, and `rerank_env`. A model that sees a request again sees its candidates in another order,
+May import numpy and `rerank_env`. A model that sees a request again sees its candidates in another order,
 so that it cannot learn the order by heart, nor be paid for the one it was given:
 
 - "across": a new order for every group of every step; all answers of a group are to the same prompt, which is read once
@@ -8,13 +8,13 @@ so that it cannot learn the order by heart, nor be paid for the one it was given
 - "none": always the order the requests came in
 
 An order is decided by (seed, draw, round, request, place in the group) and nothing else, so it does not matter which
-process shows it, nor what was shown before. Rewards are scored in the numbering that was shown; slates keep where each
-candidate came from, so an answer earns what it would earn unshuffled.
+process shows it, nor what was shown before. Columns keep where each candidate came from (`input_order`), by which
+`signals.WatchedReward` pays an answer what it would earn unshuffled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ MODES = ("across", "inside", "none")
 
 @dataclass(frozen=True)
 class Shown:
-    """Prompts, one an answer, group by group: `texts` and `token_ids`, and the `columns` that a reward reads.
+    """Prompts, one an answer, group by group: plain `texts`, `token_ids`, and the `columns` that a reward reads.
 
     `dropped` entries of histories were left out of all of them together, for the budget of prompts.
     """
@@ -50,17 +50,22 @@ class Shown:
 class Shuffles:
     """Shows `requests` in the words of `writer`, the way `mode` says.
 
-    `chat` turns prompts into texts for the model and `tokens` those into token numbers: both take and give a list, one
-    entry a prompt. Raises what the writer raises for requests that it cannot show.
+    `prompt_ids` turns prompts into the tokens that the model reads, one list each. Raises what the writer raises for
+    requests that it cannot show.
     """
 
     def __init__(
-        self, requests: Requests, writer: PromptWriter, *, mode: str, seed: int, chat: Any, tokens: Any
+        self,
+        requests: Requests,
+        writer: PromptWriter,
+        *,
+        mode: str,
+        seed: int,
+        prompt_ids: Callable[[Sequence[Prompt]], list[list[int]]],
     ) -> None:
         writer.check(requests)
-        self.requests, self.writer = requests, writer
+        self.requests, self.writer, self.prompt_ids = requests, writer, prompt_ids
         self.mode, self.seed = one_of("shuffle", mode, MODES), whole("seed", seed, least=0)
-        self.chat, self.tokens = chat, tokens
 
     def show(self, rows_B: Sequence[int] | IntArray, group_size: int, *, draw: int, round_: int = 0) -> Shown:
         """`group_size` prompts for each of `rows_B`, in that order; `draw` counts the steps, `round_` the resamples."""
@@ -70,12 +75,11 @@ class Shuffles:
         if self.mode != "none":
             asked = asked.reordered(self._orders(rows, copies, asked, draw, round_))
         prompts = self.writer.write(asked)
-        texts = self.chat(prompts)
-        token_ids = self.tokens(texts)
+        token_ids = self.prompt_ids(prompts)
         again = np.arange(len(asked)).repeat(group_size // copies).tolist()
         columns = _columns(asked, self.writer)
         return Shown(
-            texts=[texts[row] for row in again],
+            texts=[prompts[row].text for row in again],
             token_ids=[token_ids[row] for row in again],
             columns={name: [values[row] for row in again] for name, values in columns.items()},
             dropped=sum(prompt.dropped for prompt in prompts),
@@ -88,14 +92,6 @@ class Shuffles:
             key = [self.seed, draw, round_, int(rows[place // copies]), place % copies]
             orders_BK[place, :size] = np.random.default_rng(key).permutation(size)
         return orders_BK
-
-
-def chat_texts(tokenizer: Any, prompts: Sequence[Prompt], **settings: Any) -> list[str]:
-    """Prompts as `tokenizer` has chats, up to where the assistant begins; plain where it has no chat template."""
-    if not getattr(tokenizer, "chat_template", None):
-        return [prompt.text for prompt in prompts]
-    chats = [prompt.chat for prompt in prompts]
-    return list(tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True, **settings))
 
 
 def _columns(shown: Requests, writer: PromptWriter) -> dict[str, list[Any]]:

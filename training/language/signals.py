@@ -1,7 +1,10 @@
 """The reward of a run, and what else is known of each answer of the batch it was last called with.
 
-May import numpy, a tokenizer's numbers, and `rerank_env`. It pays what `TrlReward` pays, under a rule for answers that
-are too long, and keeps the raw metric, which decides which groups are dead. Suffix: `_N` answers of one call.
+May import numpy and `rerank_env`. It pays what `TrlReward` pays for the same ranking of the requests as they came,
+however they were shuffled before they were shown: an answer is read in the numbering that was shown, put into the one
+that it was shuffled from, and scored on that. What the incoming order is worth, and who copies it, is then about the
+earlier stage and not about a shuffle. A rule for answers that are too long comes before; the raw metric, which decides
+which groups are dead, is kept. Suffix: `_N` answers of one call.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from typing import Any
 import numpy as np
 
 from rerank_env.rewards import Reward, parse_reward
-from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray
+from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.context import HINTS, check_met
-from rerank_env.rewards.rankings import Verdict
+from rerank_env.rewards.rankings import Verdict, completed, invert, is_identity
+from rerank_env.rewards.slates import Slates
 from rerank_env.training.adapters.records import groups_of, ids_of, signals, slates_of
 from rerank_env.training.adapters.trl import TrlReward
 from rerank_env.training.language.lengths import LengthRule
+
+_RULE = LengthRule("invalid", 512)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +33,8 @@ class Answers:
     """What became of N answers, in the order they were given.
 
     `reward_N` is what was paid, penalties for length included; `raw_N` the raw metric; `valid_N`, `identity_N` and
-    `near_identity_N` as in `records.signals`; `finished_N` whether the answer ended by itself; `counted_N` whether it is
-    compared with its group and learned from; `tokens_N` its length.
+    `near_identity_N` as in `records.signals`; `echo_N` whether it is the order that was shown; `finished_N` whether the
+    answer ended by itself; `counted_N` whether it is compared with its group and learned from; `tokens_N` its length.
     """
 
     reward_N: FloatArray
@@ -36,6 +42,7 @@ class Answers:
     valid_N: BoolArray
     identity_N: BoolArray
     near_identity_N: BoolArray
+    echo_N: BoolArray
     finished_N: BoolArray
     counted_N: BoolArray
     tokens_N: FloatArray
@@ -45,14 +52,14 @@ class Answers:
 class WatchedReward(TrlReward):
     """`TrlReward` with a raw `metric`, a rule for `lengths`, and a memory of one call.
 
-    `eos_ids`: an answer whose last token is none of these was cut off. An answer that is left out of its group, or whose
-    reward abstains, is not counted and is paid its reward all the same. Raises `InputError` for a metric that needs more
-    than a ranking.
+    `eos_ids`: an answer whose last token is none of these was cut off. An answer that is left out of its group, or
+    whose reward abstains, is not counted and is paid its reward all the same. Raises `InputError` for a metric that
+    needs more than a ranking.
     """
 
     _: KW_ONLY
     metric: Reward | str = "ndcg@10"
-    lengths: LengthRule = LengthRule("invalid", 512)
+    lengths: LengthRule = _RULE
     eos_ids: frozenset[int] = frozenset()
     _last: list[Answers] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -95,11 +102,13 @@ class WatchedReward(TrlReward):
             tokens_B=tokens_N,
         )
         refused_N = self.lengths.invalid(finished_N)
+        shown_BK = np.where(refused_N[:, None], PAD, read.rankings_BK)
         read = replace(
             read,
-            rankings_BK=np.where(refused_N[:, None], PAD, read.rankings_BK),
+            rankings_BK=unshuffled_rankings(shown_BK, slates),
             verdicts_B=np.where(refused_N, int(Verdict.OVERLONG), read.verdicts_B).astype(read.verdicts_B.dtype),
         )
+        slates = unshuffled(slates)
         scored = self.scorer.score(read, slates)
         told = signals(scored, slates)
         counted_N = self.lengths.counted(finished_N)
@@ -113,6 +122,7 @@ class WatchedReward(TrlReward):
                 valid_N=scored.valid_B,
                 identity_N=told["identity"] > 0,
                 near_identity_N=told["near_identity"] > 0,
+                echo_N=scored.valid_B & is_identity(shown_BK, slates.sizes_B),
                 finished_N=finished_N,
                 counted_N=counted_N,
                 tokens_N=tokens_N.astype(np.float64),
@@ -123,3 +133,19 @@ class WatchedReward(TrlReward):
                 log_metric(f"{self.__name__}/{name}", float(values_N.mean()))
         paid: list[float | None] = paid_N.tolist()
         return paid
+
+
+def unshuffled(slates: Slates) -> Slates:
+    """The same requests with their candidates in the order they were shuffled from; themselves where they were not."""
+    if slates.canonical_BK is None:
+        return slates
+    return slates.reordered(invert(slates.canonical_BK, slates.sizes_B))
+
+
+def unshuffled_rankings(rankings_BK: IntArray, slates: Slates) -> IntArray:
+    """Rankings of `slates` as rankings of `unshuffled(slates)`; -1 stays -1."""
+    if slates.canonical_BK is None:
+        return rankings_BK
+    numbers_BK = completed(slates.canonical_BK, slates.sizes_B)
+    named_BK = np.take_along_axis(numbers_BK, np.maximum(rankings_BK, 0), axis=1)
+    return np.where(rankings_BK == PAD, PAD, named_BK)

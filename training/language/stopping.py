@@ -3,8 +3,8 @@
 May import numpy and `rerank_env.rewards`. Two curves are watched, one point a validation: the *proxy*, the mean reward
 of training since the last validation, and the *held-out* metric, a raw metric on requests that training never asks. A
 reward that is being gamed shows as the one rising while the other falls; either alone is an ordinary run. A curve rises
-over the last `window` points where Kendall's tau between its values and time is at least `agreement`, and falls where it
-is at most minus that; ties count for neither.
+over the last `window` points where Kendall's tau between its values and time is at least `agreement`, and falls where
+it is at most minus that; ties count for neither.
 
 Of two flat curves with independent noise, one look at the default window of 6 calls both for 49 * 49 of 720 * 720 pairs
 of orders, 0.46 % of the time: orders of six things with at most 3 of 15 pairs the wrong way round are 49.

@@ -1,10 +1,10 @@
 """DAPO for language models that re-rank, on TRL's own GRPO trainer.
 
 May import torch, transformers, TRL, and `rerank_env`. TRL does sampling's bookkeeping, the clipped surrogate
-(`loss_type="dapo"`: one normaliser over all tokens of a step), metrics and checkpoints. Ours is what it lacks: candidates
-shuffled anew (`shuffles`), answers generated from prompts that are read once a group, dead groups by a raw metric,
-replaced and then left out (`resampling`), one rule for length (`lengths`), and a step without signal that is no update:
-no weight, no moment and no decay moves.
+(`loss_type="dapo"`: one normaliser over all tokens of a step), metrics and checkpoints. Ours is what it lacks:
+candidates shuffled anew (`shuffles`), answers generated from prompts that are read once a group, dead groups by a raw
+metric, replaced and then left out (`resampling`), one rule for length (`lengths`), and a step without signal that is no
+update: no weight, no moment and no decay moves.
 
     J = 1 / sum_i |o_i| * sum_i sum_t min(rho_it A_i, clip(rho_it, 1 - e_low, 1 + e_high) A_i)
 
@@ -21,7 +21,6 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,8 +29,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from rerank_env.agents.language.decoding import Decoding
 from rerank_env.agents.language.generation import generate
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import BoolArray, IntArray
@@ -39,10 +38,10 @@ from rerank_env.rewards.errors import DivergedError, MissingExtraError
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.language import groups, resampling
 from rerank_env.training.language.checkpoints import DurableCheckpoints
-from rerank_env.training.language.settings import DapoConfig, arguments
+from rerank_env.training.language.settings import DapoConfig, arguments, sampling
 from rerank_env.training.language.sharing import completion_logits
-from rerank_env.training.language.shuffles import Shuffles, chat_texts
-from rerank_env.training.language.signals import Answers, WatchedReward
+from rerank_env.training.language.shuffles import Shuffles
+from rerank_env.training.language.signals import Answers, WatchedReward, unshuffled
 
 try:
     from datasets import Dataset
@@ -58,11 +57,11 @@ except ModuleNotFoundError as error:
 class DapoTrainer(DurableCheckpoints, GRPOTrainer):
     """Trains `policy` (its model in place) on `requests` for `reward`, as `config` says; checkpoints go to `directory`.
 
-    `policy` has a `model`, a `tokenizer` and a `writer`. The first draw of every step is logged, before dead groups are
-    replaced: `raw` (the named metric), `gain` (raw minus that of the incoming order), `identity`, `near_identity`,
-    `valid`, `finished`, `dead_share`, and TRL's own, `reward` among them; then `resamples` (rounds), `trained_groups`
-    and `skipped` (updates without signal). Raises `DivergedError` for a loss or gradient that is not finite, before it
-    reaches the weights; the last checkpoint is then untouched.
+    The first draw of every step is logged, before dead groups are replaced: `raw` (the named metric), `gain` (raw minus
+    that of the incoming order), `identity`, `near_identity`, `echo` (the order that was shown), `valid`, `finished`,
+    `dead_share`, and TRL's own, `reward` among them; then `resamples` (rounds), `trained_groups` and `skipped` (updates
+    without signal). Raises `DivergedError` for a loss or gradient that is not finite, before it reaches the weights;
+    the last checkpoint is then untouched.
     """
 
     keeps_logits: ClassVar[bool] = False
@@ -70,7 +69,7 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
 
     def __init__(
         self,
-        policy: Any,
+        policy: LanguagePolicy,
         requests: Requests,
         reward: str | Reward,
         *,
@@ -82,7 +81,11 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
         device = next(policy.model.parameters()).device.type
         made = arguments(config, directory, device=device, processes=_processes())
         self.paid = WatchedReward(
-            reward, policy.writer.text_format, metric=config.metric, lengths=config.length_rule
+            reward,
+            policy.writer.text_format,
+            metric=config.metric,
+            lengths=config.length_rule,
+            eos_ids=frozenset(policy.eos_ids),
         )
         super().__init__(
             model=policy.model,
@@ -93,25 +96,23 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
             **others,
         )
         self.remove_callback(PrinterCallback)
-        object.__setattr__(self.paid, "eos_ids", frozenset(self.eos_token_ids))
         self.shuffles = Shuffles(
-            requests,
-            policy.writer,
-            mode=config.shuffle,
-            seed=config.seed,
-            chat=partial(chat_texts, policy.tokenizer),
-            tokens=lambda texts: policy.tokenizer(texts, add_special_tokens=False)["input_ids"],
+            requests, policy.writer, mode=config.shuffle, seed=config.seed, prompt_ids=policy.prompt_ids
         )
         self.schedule = resampling.schedule(
             len(requests), steps=config.steps, groups=config.groups_per_step, seed=config.seed
         )
         incoming_BK = identity_rankings(requests.sizes_B, requests.candidates_BK.shape[1])
-        self.incoming_raw_B = parse_reward(config.metric)(incoming_BK, requests.slates)
+        self.incoming_raw_B = parse_reward(config.metric)(incoming_BK, unshuffled(requests.slates))
         self._asked: tuple[int, int, list[list[int]]] = (0, 0, [])
         self._logits: Tensor | None = None
         self._counted = 0.0
 
-    def token_terms(self, inputs: Mapping[str, Tensor], logits_NTV: Tensor | None) -> Tensor | None:
+    def token_terms(
+        self,
+        inputs: Mapping[str, Tensor],  # noqa: ARG002 - for those who override it
+        logits_NTV: Tensor | None,  # noqa: ARG002
+    ) -> Tensor | None:
         """What is added to the loss of each token, [N, T], besides the reward's; None for nothing.
 
         `inputs` are rollouts of this process as TRL has them, `logits_NTV` the model's, before temperature, where
@@ -136,7 +137,8 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The number of the step, once for every part of it; every process takes its own requests by that."""
         draws = np.arange(self.config.steps).repeat(self.args.steps_per_generation * self.num_iterations).tolist()
-        return DataLoader(draws, batch_size=1, collate_fn=list)
+        loader: DataLoader[Any] = DataLoader(draws, batch_size=1, collate_fn=list)
+        return loader
 
     def _local(self, rows_B: IntArray) -> IntArray:
         share = len(rows_B) // self.accelerator.num_processes
@@ -166,7 +168,9 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
             left = resampling.rows_of_groups(np.flatnonzero(dead_B)[:missing], size)
             rest = resampling.taken(first, left)
             kept.append(rest | {"tool_mask": torch.zeros_like(rest["tool_mask"])})
-        whole = resampling.joined([part for part in kept if len(part["advantages"])], pad_id=self._tokenizer.pad_token_id)
+        whole = resampling.joined(
+            [part for part in kept if len(part["advantages"])], pad_id=self._tokenizer.pad_token_id
+        )
         self._report(answers, share, dead_B, missing, rounds)
         whole = resampling.arranged(whole, size, updates=self.config.updates_per_step, key=(self.config.seed, draw))
         trained = (whole["completion_mask"] * whole["tool_mask"]).sum()
@@ -201,11 +205,11 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
     def _largest(self, number: int) -> int:
         return int(self.accelerator.gather(torch.tensor([number], device=self.accelerator.device)).max())
 
-    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+    def _tokenize_prompts(self, _prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return self._asked[2], None, {}
 
     def _generate_single_turn(
-        self, prompt_ids: list[list[int]], images: None, multimodal_fields: Any, num_generations: int, *_: Any
+        self, prompt_ids: list[list[int]], _images: Any, _fields: Any, num_generations: int, *_: Any
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Answers drawn from numbers that (seed, step, round, process) decide; equal prompts are read once."""
         draw, round_, _ids = self._asked
@@ -217,18 +221,14 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
         ) as model:
             made = generate(
                 model,
-                self._tokenizer.pad_token_id,
-                self.eos_token_ids,
+                self.policy.pad_id,
+                self.policy.eos_ids,
                 prompt_ids[::copies],
-                decoding=self._decoding(),
+                decoding=sampling(self.policy, self.config),
                 generator=torch.Generator().manual_seed(seed),
                 n=copies,
             )
         return made.ids, made.logprobs
-
-    def _decoding(self) -> Decoding:
-        size = self.policy.decoding.batch_size
-        return Decoding(max_tokens=self.config.max_tokens, temperature=self.config.temperature, batch_size=size)
 
     # What is learned
 
@@ -271,8 +271,8 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
             loss = loss + (terms_NT * inputs["completion_mask"]).sum() / self._share(inputs["num_tokens_in_batch"])
         if not torch.isfinite(loss):
             raise DivergedError(
-                f"the loss of step {self.state.global_step + 1} is {loss.item()}; go on from the last checkpoint with a "
-                "lower learning rate"
+                f"the loss of step {self.state.global_step + 1} is {loss.item()}; go on from the last checkpoint with "
+                "a lower learning rate"
             )
         return loss
 
@@ -306,11 +306,13 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
             "gain": gain_N,
             "identity": answers.identity_N,
             "near_identity": answers.near_identity_N,
+            "echo": answers.echo_N,
             "valid": answers.valid_N,
             "finished": answers.finished_N,
             "dead_share": dead_B,
         }
-        values = torch.tensor([float(np.mean(values)) for values in means.values()], device=self.accelerator.device)
+        values = torch.tensor([float(np.asarray(v, dtype=np.float64).mean()) for v in means.values()])
+        values = values.to(self.accelerator.device)
         said = self._metrics["train"]
         for name, value in zip(means, self.accelerator.gather(values[None]).mean(dim=0).tolist(), strict=True):
             said[name].append(value)

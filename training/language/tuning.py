@@ -15,9 +15,11 @@ import numpy as np
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError, MissingExtraError
+from rerank_env.training.language.batches import LengthSortedSampler
 from rerank_env.training.language.checkpoints import KEPT
 
 try:
+    from transformers import TrainerCallback
     from trl import SFTConfig
 except ModuleNotFoundError as error:
     raise MissingExtraError(
@@ -128,10 +130,27 @@ def fingerprint(dataset: Any) -> str:
     return digest.hexdigest()
 
 
+class EpochTold(TrainerCallback):
+    """Tells the sampler the epoch, which resumed data loaders of several processes do not."""
+
+    def __init__(self, sampler: LengthSortedSampler) -> None:
+        """`sampler`: that of the trainer this is a callback of."""
+        self.sampler = sampler
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Pass the number of the epoch on, that of an epoch which goes on included."""
+        self.sampler.set_epoch(int(state.epoch or 0))
+
+
 def lengths(dataset: Any) -> IntArray:
     """How many tokens each example has, int64 [N]."""
     column = dataset.select_columns(["input_ids"]).with_format("arrow")[:]["input_ids"].combine_chunks()
     return np.asarray(column.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def base_of(model: Any) -> Any:
+    """The model itself, out of an adapter around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def check_lengths(dataset: Any, model: Any) -> None:

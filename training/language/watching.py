@@ -1,9 +1,9 @@
 """What happens beside training: lines of the log, validation, the best weights, and when to stop.
 
-May import numpy, torch, safetensors, transformers, and `rerank_env`. A validation is the mean of a raw metric over requests
-that training never asks, under `policy.rank`; the processes deal the requests among them. The best weights are kept in a
-file of the run, `weights-N.safetensors` with N the step: of the best validation, or the last ones where there is none.
-Only weights that are trained are in it, an adapter's where there is one.
+May import numpy, torch, safetensors, transformers, and `rerank_env`. A validation is the mean of a raw metric over
+requests that training never asks, under `policy.rank`; the processes deal the requests among them. The best weights are
+kept in a file of the run, `weights-N.safetensors` with N the step: of the best validation, or the last ones where there
+is none. Only weights that are trained are in it, an adapter's where there is one.
 
 Everything that is remembered from one validation to the next is read back from the trainer's own log, which is in its
 checkpoints, so a run that was killed goes on as if it had not been.
@@ -60,7 +60,7 @@ class Watch(TrainerCallback):
         self.rewards: list[float] = []
         self.stopped: str | None = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Read back what was known, or measure where the run starts from."""
         for entry in state.log_history:
             self._remember(entry)
@@ -70,7 +70,7 @@ class Watch(TrainerCallback):
         if self.validation is not None and not self.steps:
             self.trainer.log({"validation": self._validated(0)})
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Validate where it is due, and say whether to stop."""
         step = state.global_step
         reward = self.trainer._metrics["train"]["reward"][-1:]
@@ -84,7 +84,7 @@ class Watch(TrainerCallback):
         if self.stopped is not None:
             control.should_training_stop = True
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
         """Write a line for every update."""
         if not self.main or not logs or "grad_norm" not in logs:
             return
@@ -93,7 +93,7 @@ class Watch(TrainerCallback):
         if self.told is not None:
             self.told(state.global_step, line)
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """The log never lags behind a checkpoint; weights that are no longer the best are not needed any more."""
         if self.main:
             self.log.sync()

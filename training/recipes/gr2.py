@@ -24,8 +24,9 @@ from rerank_env.data import amazon, read_options
 from rerank_env.rewards.arguments import one_of
 from rerank_env.training.recipes import Recipe
 from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card
+from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.folder import RunFolder
-from rerank_env.training.recipes.settings import Gr2Settings, changed
+from rerank_env.training.recipes.settings import Gr2Settings
 from rerank_env.training.recipes.sizes import foretold, size_of
 from rerank_env.training.recipes.stages import Plan, Stage, Work
 from rerank_env.training.recipes.tables import METRICS, Kept, table
@@ -46,6 +47,9 @@ ROWS: Mapping[str, str] = {
 
 TOGETHER = ("midtrain", *ROWS)
 """The stages that several processes can run at once."""
+
+REWARDS = ("reward", "naive", "gain")
+"""The settings of reinforcement that name a reward."""
 
 SEEDED = ("dapo-naive", "dapo", "dapo-gain", "internalise")
 """The stages that make a policy a seed."""
@@ -107,20 +111,20 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
 def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
     """The stages, in order."""
     common = {"data": data, "options": options, **settings.group("seed", "lists")}
-    words = {**common, **settings.group("wording", "model", "evaluation")}
-    inputs = ("data", "ids", "remarks")
+    words = {**common, **settings.group("wording", "model", "answering")}
+    inputs, start, begins = ("data", "ids", "remarks"), settings.dapo.start, settings.opd.start
     traces = {**words, **settings.group("traces")}
     learned = {**traces, **settings.group("sft")}
-    reinforced = {**words, **settings.group("dapo", "seeds")}
-
-    start, begins = settings.dapo.start, settings.opd.start
+    dapo = {name: value for name, value in asdict(settings.dapo).items() if name not in ("start", *REWARDS)}
+    reinforced = {**words, **settings.group("seeds"), "dapo": dapo}
+    rewards = {name: {"reward": getattr(settings.dapo, name)} for name in REWARDS}
     told: list[tuple[str, str, str, Sequence[str], Mapping[str, Any]]] = [
         ("data", "inputs.make_lists", "", (), {"data": data, "options": options}),
         ("ids", "inputs.make_ids", "", ["data"], {**common, **settings.group("ids")}),
         ("remarks", "inputs.make_remarks", "", ["data"], {**common, **settings.group("remarks")}),
         ("rivals", "inputs.fit_rivals", "", ["data"], {**common, **settings.group("seeds")}),
-        ("base", "learning.make_base", "", inputs, words),
-        ("midtrain", "learning.mid_train", "", [*inputs, "base"], {**words, **settings.group("midtrain")}),
+        ("base", "student.make_base", "", inputs, words),
+        ("midtrain", "student.mid_train", "", [*inputs, "base"], {**words, **settings.group("midtrain")}),
         ("traces-targeted", "learning.collect_traces", "targeted", inputs, traces),
         ("traces-rejection", "learning.collect_traces", "rejection", inputs, traces),
         ("sft-targeted", "learning.fine_tune", "targeted", [*inputs, "midtrain", "traces-targeted"], learned),
@@ -129,15 +133,25 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
             "teacher", "learning.train_teacher", "", [*inputs, "base", "traces-rejection"],
             {**learned, **settings.group("teacher", "midtrain")},
         ),
-        ("opd", "learning.distil", "", [*inputs, begins, "teacher"], {**words, **settings.group("opd", "dapo")}),
-        ("dapo-naive", "reinforcing.reinforce", "naive", [*inputs, start], reinforced),
-        ("dapo", "reinforcing.reinforce", "reward", [*inputs, start], reinforced),
-        ("dapo-gain", "reinforcing.reinforce", "gain", [*inputs, start], reinforced),
+        (
+            "opd", "learning.distil", "", [*inputs, begins, "teacher"],
+            {**words, **settings.group("opd"), **rewards["reward"]},
+        ),
+        *(
+            (
+                name, "reinforcing.reinforce", "", [*inputs, start],
+                {**reinforced, "start": start, **rewards[reward]},
+            )
+            for name, reward in (("dapo-naive", "naive"), ("dapo", "reward"), ("dapo-gain", "gain"))
+        ),
         (
             "internalise", "reinforcing.internalise", "", [*inputs, "dapo"],
-            {**reinforced, **settings.group("internalise")},
+            {**reinforced, **rewards["reward"], **settings.group("internalise")},
         ),
-        (EVALUATE, "gr2.evaluated", "", ["data", "rivals", *ROWS], {**words, **settings.group("seeds")}),
+        (
+            EVALUATE, "gr2.evaluated", "", ["data", "rivals", *ROWS],
+            {**words, **settings.group("seeds", "evaluation")},
+        ),
     ]  # fmt: skip
     return Plan(
         [
@@ -164,8 +178,8 @@ def evaluated(work: Work) -> Mapping[str, Any]:
     from rerank_env.agents.lambdamart import LambdaMart
     from rerank_env.agents.linear import LinearPlackettLuce
     from rerank_env.training.recipes.inputs import LAMBDAMART, LINEAR, prepared
-    from rerank_env.training.recipes.learning import POLICY, decoding_of, load_policy
     from rerank_env.training.recipes.reinforcing import seed_folder
+    from rerank_env.training.recipes.student import POLICY, decoding_of, load_policy
 
     found, seeds = prepared(work.inputs["data"], work.settings), work.settings["seeds"]
     rivals = work.inputs["rivals"]
@@ -201,10 +215,9 @@ def _about(data: str, size: str, settings: Gr2Settings) -> About:
     return About(
         title=f"GR2 re-ranker, {data}, size {size}",
         summary="A language model that reads the candidates of a re-ranking request and what is known of each, gives "
-        "reasons, 
-        "and answers with all of them in a better order.\n\nTrained by rerank-env with the recipe of GR2: mid-training "
-        "on semantic IDs, fine-tuning on a teacher's traces, and reinforcement with a conditional reward. The policies "
-        "of all stages are beside this card.",
+        "reasons, and answers with all of them in a better order.\n\nTrained by rerank-env with the recipe of GR2: "
+        "mid-training on semantic IDs, fine-tuning on a teacher's traces, and reinforcement with a conditional reward. "
+        "The policies of all stages are beside this card.",
         papers={"2602.07774": "GR2: Generative Reasoning Re-ranker", "2606.31984": "GR2 Technical Report"},
         headline=ROWS["dapo"],
         usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data),

@@ -14,14 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rerank_env.agents.language.policy import LanguagePolicy
 
 from rerank_env import durable
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.training.language import dapo
 from rerank_env.training.recipes.folder import TRAINING
 from rerank_env.training.recipes.inputs import Prepared
-from rerank_env.training.recipes.learning import POLICY, decoding_of, load_policy, materials, watched
 from rerank_env.training.recipes.stages import Work
+from rerank_env.training.recipes.student import (
+    POLICY,
+    adapted,
+    decoding_of,
+    keep_policy,
+    load_policy,
+    materials,
+    watched,
+)
 
 LOG, RESULT = "metrics.jsonl", "result.json"
 
@@ -31,46 +39,39 @@ def seed_folder(folder: Path, seed: int) -> Path:
     return folder / f"seed-{seed}"
 
 
-def reinforce(reward: str) -> Callable[[Work], Mapping[str, Any]]:
-    """The stage that trains for the reward which the settings call `reward`, "naive" or "gain" for instance."""
-
-    def stage(work: Work) -> Mapping[str, Any]:
-        found, *_ = materials(work)
-        told = dict(work.settings["dapo"])
-        start = work.inputs[told.pop("start")] / POLICY
-        named = {key: told.pop(key) for key in ("reward", "naive", "gain")}[reward]
-        begin = partial(load_policy, start, work.settings)
-        runs = [_run(work, found, seed, begin, named, told) for seed in _seeds(work)]
-        return {"reward": named, **_means(runs)}
-
-    return stage
+def reinforce(work: Work) -> Mapping[str, Any]:
+    """Stage: the policy of another stage, reinforced for the `reward` of the settings."""
+    found, start = materials(work).found, work.inputs[work.settings["start"]] / POLICY
+    begin = partial(load_policy, start, work.settings)
+    return _runs(work, found, lambda _: begin(), work.settings["dapo"])
 
 
 def internalise(work: Work) -> Mapping[str, Any]:
     """Stage: the reinforced policies asked for direct answers, and reinforced once more."""
-    found, remarks, _, direct = materials(work)
-    told = dict(work.settings["dapo"]) | work.settings["internalise"]
-    reward = told["reward"]
-    for key in ("start", "reward", "naive", "gain"):
-        told.pop(key)
+    given = materials(work)
 
     def asked_directly(seed: int) -> LanguagePolicy:
         reasoned = load_policy(seed_folder(work.inputs["dapo"], seed) / POLICY, work.settings)
-        return LanguagePolicy(reasoned.model, reasoned.tokenizer, direct, remarks=remarks)
+        return LanguagePolicy(reasoned.model, reasoned.tokenizer, given.direct, remarks=given.remarks)
 
-    runs = [_run(work, found, seed, partial(asked_directly, seed), reward, told) for seed in _seeds(work)]
-    return {"reward": reward, **_means(runs)}
+    return _runs(work, given.found, asked_directly, work.settings["dapo"] | work.settings["internalise"])
 
 
-def _seeds(work: Work) -> list[int]:
-    return list(work.settings["seeds"])
+def _runs(
+    work: Work, found: Prepared, start: Callable[[int], LanguagePolicy], told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A run for each seed, and the means over seeds of what all of them measured."""
+    reward = work.settings["reward"]
+    runs = [_run(work, found, seed, start, reward, told) for seed in work.settings["seeds"]]
+    shared = [name for name in runs[0] if all(name in run for run in runs)]
+    return {"reward": reward, **{name: float(np.mean([run[name] for run in runs])) for name in shared}}
 
 
 def _run(
     work: Work,
     found: Prepared,
     seed: int,
-    start: Callable[[], LanguagePolicy],
+    start: Callable[[int], LanguagePolicy],
     reward: str,
     told: Mapping[str, Any],
 ) -> dict[str, float]:
@@ -80,7 +81,8 @@ def _run(
         kept: dict[str, float] = json.loads((folder / RESULT).read_bytes())
         return kept
     work.crew.wait()  # the others have looked, too, before the main process writes it
-    policy = start()
+    policy = start(seed)
+    policy.model = adapted(policy.model, work.settings["model"]["adapter"], seed=work.settings["seed"])
     policy.decoding = decoding_of(work.settings, max_tokens=told["max_tokens"])
     config = dapo.DapoConfig(**told, seed=seed)
     result = dapo.run(
@@ -98,15 +100,9 @@ def _run(
         "stopped early": float(result.stopped is not None),
         **watched(policy, found.watch),
     }
+    keep_policy(work, policy, folder)
     if work.crew.is_main:
-        policy.save_pretrained(folder / POLICY)
         shutil.copyfile(result.log_path, folder / LOG)
         durable.replace(folder / RESULT, (json.dumps(measured) + "\n").encode())
     work.crew.wait()
     return measured
-
-
-def _means(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over seeds of what all of them measured."""
-    shared = [name for name in runs[0] if all(name in run for run in runs)]
-    return {name: float(np.mean([run[name] for run in runs])) for name in shared}

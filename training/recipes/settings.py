@@ -1,4 +1,4 @@
-"""What a GR2 run is told, in groups a stage each, and how a line such as "dapo.steps=200" changes it.
+"""What a GR2 run is told, in groups a stage each; a line such as "dapo.steps=200" changes it (`changes`).
 
 Groups are frozen dataclasses of plain values. Where a group has fields of a trainer's own configuration (`sft`, `opd`,
 `dapo`, `midtrain`), they have the same names there, and are checked there too, before anything starts. May import
@@ -7,11 +7,7 @@ Groups are frozen dataclasses of plain values. Where a group has fields of a tra
 
 from __future__ import annotations
 
-import json
-import types
-import typing
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rerank_env.rewards.arguments import finite, one_of, whole
@@ -144,7 +140,7 @@ class Teacher:
 
 @dataclass(frozen=True, kw_only=True)
 class Opd:
-    """On-policy distillation, from the policy of stage `start`: fields of its configuration."""
+    """On-policy distillation, from the policy of stage `start`: fields of `OpdConfig`. The reward is that of `Dapo`."""
 
     start: str = "midtrain"
     steps: int = 200
@@ -153,9 +149,10 @@ class Opd:
     group_size: int = 1
     micro_batch: int = 32
     max_tokens: int = 128
-    kind: str = "reverse_kl"
+    divergence: str = "reverse_kl"
     form: str = "full"
-    beta: float = 1.0
+    topk: int = 16
+    distill_weight: float = 1.0
     reward_weight: float = 0.0
     save_every: int = 50
     validate_every: int = 50
@@ -193,11 +190,17 @@ class Internalise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """How answers are asked for at the end, and how many bootstrap `resamples` intervals are of."""
+class Answering:
+    """How answers are asked for wherever they are measured: `max_tokens` at most, `batch` at a time, greedily."""
 
     max_tokens: int = 128
     batch: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Of how many bootstrap `resamples` the intervals of the table are."""
+
     resamples: int = 2000
 
 
@@ -212,6 +215,7 @@ class Gr2Settings:
     remarks: Remarked = field(default_factory=Remarked)
     model: Model = field(default_factory=Model)
     wording: Wording = field(default_factory=Wording)
+    answering: Answering = field(default_factory=Answering)
     midtrain: Midtrain = field(default_factory=Midtrain)
     traces: Traces = field(default_factory=Traces)
     sft: Sft = field(default_factory=Sft)
@@ -242,52 +246,6 @@ class Gr2Settings:
         """The named groups and single fields as plain data, for a stage's settings."""
         told = asdict(self)
         return {name: told[name] for name in names}
-
-
-def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
-    """`settings` with each of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", in turn.
-
-    Values are read as what the field has: numbers, true or false, texts as they stand, and seeds as "0,1,2". Raises
-    `UnknownNameError` for a group or a field that there is not, and `InputError` for what is no such value.
-
-    >>> changed(Gr2Settings(), ["dapo.steps=20", "seeds=4,5"]).seeds
-    (4, 5)
-    """
-    for change in changes:
-        name, sign, value = (part.strip() for part in change.partition("="))
-        if not (name and sign):
-            raise InputError(f"the change {change!r} is not NAME=VALUE, as in dapo.steps=200")
-        group, _, setting = name.partition(".")
-        one_of("setting", group, [known.name for known in fields(settings)])
-        if not setting:
-            settings = replace(settings, **{group: _read(name, value, type(settings), group)})
-            continue
-        inner = getattr(settings, group)
-        if not hasattr(inner, "__dataclass_fields__"):
-            raise InputError(f"{group} has no parts; write {group}=VALUE")
-        one_of(f"setting of {group}", setting, [known.name for known in fields(inner)])
-        settings = replace(settings, **{group: replace(inner, **{setting: _read(name, value, type(inner), setting)})})
-    return settings
-
-
-def _read(name: str, text: str, owner: type, setting: str) -> Any:
-    """The text of a value as the type that a field is declared with."""
-    declared = typing.get_type_hints(owner)[setting]
-    if declared is str:
-        return text
-    if isinstance(declared, types.GenericAlias):
-        return tuple(_number(name, part, int) for part in text.split(","))
-    if declared in (int, float):
-        return _number(name, text, declared)
-    raise InputError(f"{name} is a group of settings; name one of them, as in {name}.{fields(declared)[0].name}=VALUE")
-
-
-def _number(name: str, text: str, kind: type) -> int | float:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    return whole(name, value, least=0) if kind is int else finite(name, value)
 
 
 def _check(name: str, value: object) -> None:

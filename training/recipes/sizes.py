@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from rerank_env.rewards.arguments import one_of
 from rerank_env.training.recipes.settings import (
+    Answering,
     Dapo,
-    Evaluation,
     Gr2Settings,
     Ids,
     Internalise,
@@ -75,7 +75,7 @@ SIZES: Mapping[str, Size] = {
             opd=Opd(start="midtrain", learning_rate=1e-5, micro_batch=8, max_tokens=256),
             dapo=Dapo(learning_rate=1e-5, groups_per_step=32, micro_batch=8, max_tokens=256),
             internalise=Internalise(learning_rate=1e-5, max_tokens=64),
-            evaluation=Evaluation(max_tokens=256, batch=64),
+            answering=Answering(max_tokens=256, batch=64),
         ),
         Speed("one GPU of 24 GB", learned=12_000, read=60_000, written=4_000),
         prompt=1100,
@@ -94,11 +94,11 @@ SIZES: Mapping[str, Size] = {
             sft=Sft(lr=1e-4, batch=64, micro_batch=4),
             opd=Opd(
                 learning_rate=1e-6, groups_per_step=64, group_size=8, micro_batch=4, max_tokens=512, form="topk",
-                beta=0.05, reward_weight=1.0,
+                distill_weight=0.05, reward_weight=1.0,
             ),
             dapo=Dapo(steps=600, learning_rate=1e-5, groups_per_step=64, micro_batch=4, max_tokens=512),
             internalise=Internalise(steps=300, learning_rate=1e-5, max_tokens=128),
-            evaluation=Evaluation(max_tokens=512, batch=64),
+            answering=Answering(max_tokens=512, batch=64),
         ),
         Speed("eight GPUs of 80 GB", learned=24_000, read=90_000, written=9_000),
         prompt=2000,

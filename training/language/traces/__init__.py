@@ -12,7 +12,8 @@ reasoning traces; caps and lists are ours, see `collecting`). Needs the extra `l
 - `proposals`: what a teacher says, and how it is read; `prompting`: the hint that names the target
 - `rules`: a teacher that reads evidence; `teachers`: models that run here or behind a server
 - `collecting`: asking until all is settled, safe to kill; `settling`: one batch of it; `cluster`: the same on Ray
-- `store`: what is on the disk; `journal`: what was paid and is not in a part yet
+- `store`: what is on the disk; `manifest`: what it was made of; `journal`: what was paid and is not in a part yet;
+  `statistics`: how it went
 - `leaks`: no rejection prompt says the answer; `drawing`: orders and seeds that depend on nothing but the row
 """
 

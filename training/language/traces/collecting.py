@@ -23,7 +23,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.prompts import PromptWriter
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import IntArray
-from rerank_env.training.language.traces import store
+from rerank_env.training.language.traces import manifest, store
 from rerank_env.training.language.traces.journal import Journal
 from rerank_env.training.language.traces.leaks import check_remarks
 from rerank_env.training.language.traces.proposals import Teacher
@@ -77,7 +77,7 @@ def collect(
     if mode == "rejection":
         check_remarks(requests)
     with durable.held(folder):
-        store.agree(folder, _manifest(requests, asking))
+        manifest.agree(folder, _made_of(requests, asking))
         done_B = store.settled_rows(folder)
         open_B = np.setdiff1d(np.arange(len(requests)), done_B)
         batches = [open_B[start : start + batch] for start in range(0, len(open_B), batch)]
@@ -94,9 +94,9 @@ def collect(
 def _run(requests: Requests, asking: Asking, batches: list[IntArray], folder: Path, engine: str) -> Iterator[int]:
     """How many requests have been settled, batch by batch, and are in a part or can be had from the journal."""
     if engine == "ray":
-        from rerank_env.training.language.traces import cluster
+        from rerank_env.training.language.traces.cluster import settle
 
-        for traces in cluster.settle(requests, asking, batches):
+        for traces in settle(requests, asking, batches):
             store.write_part(folder, traces)
             yield len(traces)
         return
@@ -112,11 +112,11 @@ def _run(requests: Requests, asking: Asking, batches: list[IntArray], folder: Pa
             yield len(rows_B)
 
 
-def _manifest(requests: Requests, asking: Asking) -> dict[str, Any]:
+def _made_of(requests: Requests, asking: Asking) -> dict[str, Any]:
     """Everything that traces depend on, and with what they were made."""
     template = asking.writer.template
     return {
-        "format": store.FORMAT,
+        "format": manifest.FORMAT,
         "mode": asking.mode,
         "teacher": asking.teacher.name,
         "teacher_fingerprint": getattr(asking.teacher, "fingerprint", ""),
@@ -127,9 +127,10 @@ def _manifest(requests: Requests, asking: Asking) -> dict[str, Any]:
         "seed": asking.seed,
         "shuffle": asking.shuffle,
         "data": requests.name,
-        "requests": store.fingerprint(requests),
+        "requests": manifest.fingerprint(requests),
         "rows": len(requests),
-        "versions": {"python": platform.python_version(), **_versions()},
+        "prompts": asking.sample(requests),
+        manifest.VERSIONS: {"python": platform.python_version(), **_versions()},
     }
 
 

@@ -64,5 +64,5 @@ def orders(key_B: UIntArray, sizes_B: IntArray, width: int) -> IntArray:
 
 
 def gumbel(key_B: UIntArray, width: int) -> FloatArray:
-    """Noise of the standard Gumbel law for each key, float64 [B, width]; scores with it sort as Plackett and Luce do."""
+    """Noise of the standard Gumbel law for each key, float64 [B, width]; scores plus it sort as Plackett-Luce."""
     return np.asarray(-np.log(-np.log(uniform(key_B, width))))

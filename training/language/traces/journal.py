@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from rerank_env.durable import writing
 from rerank_env.rewards.rankings import Verdict
@@ -25,7 +25,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL
         self.known: dict[tuple[int, int], Proposal] = {}
-        self._file: IO[str] | None = None
+        self._file: FileIO | None = None
 
     def __enter__(self) -> Journal:
         """Read what is there, and go on behind it. Raises `CheckpointError` where the disk refuses."""
@@ -51,8 +51,7 @@ class Journal:
         """
         assert self._file is not None, "the journal is open"
         with writing(self.path):
-            self._file.write(_line(row, tries, proposal))
-            self._file.flush()
+            _put(self._file, _line(row, tries, proposal))
         self.known[row, tries] = proposal
 
     def settle(self, rows: Iterable[int]) -> None:
@@ -67,9 +66,8 @@ class Journal:
         if self._file is not None:
             self._file.close()
         fresh = self.path.with_name(self.path.name + ".partial")
-        self._file = fresh.open("w", encoding="utf-8")
-        self._file.writelines(_line(row, tries, proposal) for (row, tries), proposal in self.known.items())
-        self._file.flush()
+        self._file = fresh.open("wb", buffering=0)
+        _put(self._file, b"".join(_line(*key, proposal) for key, proposal in self.known.items()))
         fresh.replace(self.path)
 
     def _read(self, data: bytes) -> None:
@@ -82,5 +80,12 @@ class Journal:
             self.known[row, tries] = proposal
 
 
-def _line(row: int, tries: int, proposal: Proposal) -> str:
-    return json.dumps([row, tries, {**vars(proposal), "verdict": int(proposal.verdict)}]) + "\n"
+def _line(row: int, tries: int, proposal: Proposal) -> bytes:
+    return json.dumps([row, tries, {**vars(proposal), "verdict": int(proposal.verdict)}]).encode() + b"\n"
+
+
+def _put(file: FileIO, data: bytes) -> None:
+    """Hand all of it to the system, which may take a part at a time; nothing stays in a buffer of this process."""
+    rest = memoryview(data)
+    while len(rest):
+        rest = rest[file.write(rest) :]

@@ -44,8 +44,8 @@ def check_no_leak(build: Build, requests: Requests, *, prompts: Sequence[Prompt]
     for row, (one, other) in enumerate(zip(given, moved, strict=True)):
         if one.messages != other.messages:
             raise DataError(
-                f"the prompt of request {row} changes when the relevance of its candidates does, so it tells the target; write "
-                "prompts from what a policy may see only"
+                f"the prompt of request {row} changes when the relevance of its candidates does and so tells it; "
+                "write prompts from what a policy may see only"
             )
     for row in hinted_rows(given)[:1]:
         raise DataError(
@@ -55,7 +55,7 @@ def check_no_leak(build: Build, requests: Requests, *, prompts: Sequence[Prompt]
 
 
 def check_remarks(requests: Requests) -> None:
-    """Raise `DataError` where a word of the remarks that came with the requests tells the target, see `telling_word`."""
+    """Raise `DataError` where a word of the remarks that came with the requests tells the target: `telling_word`."""
     if (word := telling_word(requests)) is not None:
         raise DataError(
             f"the word {word!r} of the remarks stands with the target and with no other candidate in every request, so "
@@ -68,7 +68,7 @@ def telling_word(requests: Requests) -> str | None:
 
     Also None without remarks and for fewer than `JUDGED` requests that have one target.
     """
-    remarks_BK = getattr(requests, "remarks_BK", None)
+    remarks_BK = requests.remarks_BK
     if remarks_BK is None:
         return None
     best_BK = _best(requests)

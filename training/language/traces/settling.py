@@ -1,14 +1,16 @@
 """One batch of requests asked until each is settled: accepted, out of tries, or without a target.
 
 May import numpy and the modules below. Nothing here touches the disk, and what comes out depends on the seed and the
-rows only, so that batches, processes and machines may be arranged in any way. A proposal is accepted where the candidate
-that it names first is the target and it gives reasons. Its list is the teacher's own where that is a ranking; otherwise
-the target comes first and the others in an order drawn at random, never in the order they came in, which a student
-would learn to copy.
+rows only, so that batches, processes and machines may be arranged in any way. A proposal is accepted where the
+candidate that it names first is the target and it gives reasons. Its list is the teacher's own where that is a ranking;
+otherwise the target comes first and the others in an order drawn at random, never in the order they came in, which a
+student would learn to copy.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -30,6 +32,9 @@ from rerank_env.training.language.traces.proposals import Proposal, Teacher, ans
 from rerank_env.training.language.traces.store import NO_TARGET, OWN, RANDOM, Trace
 
 MODES = ("rejection", "targeted")
+
+SAMPLED = 16
+"""How many prompts tell the prompts of one writer from another's."""
 
 Keep = Callable[[int, int, Proposal], None]
 """Told row, try and proposal as they come."""
@@ -79,7 +84,7 @@ class Asking:
         """
         batch = requests.take(rows_B)
         best_BK = best(batch)
-        lists_B = best_BK.any(axis=1)
+        lists_B: BoolArray = np.asarray(best_BK.any(axis=1))
         order_BK = self._order(batch, rows_B)
         asked = self._asked(batch, order_BK)
         if self.mode == "rejection":
@@ -88,7 +93,7 @@ class Asking:
         place_BK = invert(order_BK, batch.sizes_B)
         target_B = self._targets(best_BK, rows_B)
         target_places_B = np.take_along_axis(place_BK, np.maximum(target_B, 0)[:, None], axis=1)[:, 0]
-        best_places_BK = np.where(order_BK == PAD, False, np.take_along_axis(best_BK, np.maximum(order_BK, 0), axis=1))
+        best_places_BK: BoolArray = np.take_along_axis(best_BK, np.maximum(order_BK, 0), axis=1)
         drafts = [_Draft(target=int(target)) for target in target_B]
         for tries in range(self.tries):
             open_B = np.array(
@@ -107,6 +112,13 @@ class Asking:
             came = PAD if target == PAD else target if canonical_BK is None else int(canonical_BK[row, target])
             traces.append(draft.trace(int(rows_B[row]), target, came + 1, tuple(order), self.teacher.name, self.mode))
         return traces
+
+    def sample(self, requests: Requests) -> str:
+        """A short hash of the first prompts, which names, budgets and remarks go into besides the template."""
+        first = requests.take(np.arange(min(SAMPLED, len(requests))))
+        order_BK = identity_rankings(first.sizes_B, first.candidates_BK.shape[1])
+        texts = [prompt.messages for prompt in self._asked(first, order_BK).prompts]
+        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
     def _order(self, batch: Requests, rows_B: IntArray) -> IntArray:
         width = batch.candidates_BK.shape[1]

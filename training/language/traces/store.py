@@ -13,9 +13,7 @@ Needs pyarrow. One row a request that is settled, accepted or not:
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +26,10 @@ from rerank_env.data.fields import padded_field
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import Asked, PromptWriter
 from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
-from rerank_env.rewards.errors import CheckpointError, DataError, InputError, MissingExtraError
+from rerank_env.rewards.errors import DataError, InputError, MissingExtraError
+from rerank_env.training.language.traces import manifest as manifests
 from rerank_env.training.language.traces.prompting import shown
+from rerank_env.training.language.traces.statistics import Statistics
 
 try:
     import pyarrow
@@ -39,12 +39,8 @@ except ModuleNotFoundError as error:
         f'traces need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
     ) from error
 
-MANIFEST = "manifest.json"
 PART = "part-{number:05d}.parquet"
 PARTS = "part-*.parquet"
-FORMAT = 1
-"""Goes up when a reader of the older form would read the newer one wrongly."""
-
 NO_TARGET = "NO_TARGET"
 """The verdict on a request whose candidates are all worth the same."""
 
@@ -108,7 +104,7 @@ class Traces:
         Raises `DataError` where there are no traces, where a part is damaged, or where two parts have the same request.
         """
         folder = Path(directory)
-        manifest = read_manifest(folder)
+        manifest = manifests.read(folder)
         if manifest is None:
             raise DataError(f"there are no traces in {folder}; make them with collect")
         tables = [SCHEMA.empty_table()]
@@ -154,7 +150,7 @@ class Traces:
 
     def rows(self) -> list[Trace]:
         """Every row as an object."""
-        return [Trace(**{**row, "order": tuple(row["order"]), "ranking": tuple(row["ranking"])}) for row in self]
+        return traces_of(self.table)
 
     def column(self, name: str) -> list[Any]:
         """One column, in plain Python. Raises `InputError` for one that there is not."""
@@ -162,6 +158,10 @@ class Traces:
             raise InputError(f"traces have no column {name!r}; they have {', '.join(SCHEMA.names)}")
         found: list[Any] = self.table[name].to_pylist()
         return found
+
+    def statistics(self) -> Statistics:
+        """How collecting went; of all rows, so to be asked before those that were not accepted are left out."""
+        return Statistics.of(self)
 
     def order_TK(self, width: int | None = None) -> IntArray:
         """The shown orders as int64 [T, width], padded with -1; the longest decides the width where it is None."""
@@ -181,7 +181,7 @@ class Traces:
 
         `requests` are those that the traces are of; raises `InputError` for others.
         """
-        if fingerprint(requests) != self.manifest["requests"]:
+        if manifests.fingerprint(requests) != self.manifest["requests"]:
             raise InputError(f"these traces are of other requests than {requests.name!r}; give those they were made of")
         return shown(requests.take(self.requests_T), self.order_TK(requests.candidates_BK.shape[1]), writer)
 
@@ -189,6 +189,13 @@ class Traces:
         lists = self.column(name)
         longest = max([1, *map(len, lists)])
         return np.asarray(padded_field(name, lists, np.int64, fill=PAD, width=width or longest))
+
+
+def traces_of(table: Any) -> list[Trace]:
+    """The rows of an Arrow table of `SCHEMA`."""
+    return [
+        Trace(**{**row, "order": tuple(row["order"]), "ranking": tuple(row["ranking"])}) for row in table.to_pylist()
+    ]
 
 
 def parts(folder: Path) -> list[Path]:
@@ -210,56 +217,3 @@ def write_part(folder: Path, rows: Iterable[Trace]) -> Path:
 def settled_rows(folder: Path) -> IntArray:
     """The requests that have a row, int64. Raises `DataError` as `Traces.load` does."""
     return Traces.load(folder).requests_T
-
-
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest, None where there is none. Raises `DataError` where it cannot be read or is of another form."""
-    try:
-        found = json.loads((folder / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as cause:
-        raise DataError(f"{folder / MANIFEST} cannot be read ({cause}); name another directory") from cause
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise DataError(f"{folder / MANIFEST} is of another release; name another directory")
-    return found
-
-
-def agree(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest, or check that the one there says the same of everything that traces depend on.
-
-    Versions may differ. Raises `InputError` naming the first field that does not agree, and `CheckpointError` where the
-    disk refuses, or where there are parts without a manifest.
-    """
-    there = read_manifest(folder)
-    now = json.loads(json.dumps(manifest))
-    if there is None:
-        if parts(folder):
-            raise CheckpointError(f"{folder} has traces but no {MANIFEST}; name another directory")
-        durable.replace(folder / MANIFEST, (json.dumps(now, indent=2) + "\n").encode())
-        return
-    for field in sorted((now.keys() | there.keys()) - {"versions"}):
-        if there.get(field) != now.get(field):
-            raise InputError(
-                f"{field} is {now.get(field)!r} but the traces in {folder} were begun with {there.get(field)!r}; "
-                "restore it, or name another directory"
-            )
-
-
-def fingerprint(requests: Requests) -> str:
-    """A short hash of everything that prompts and targets depend on: arrays, texts, labels and remarks."""
-    digest = hashlib.sha256()
-    for array in (
-        requests.candidates_BK,
-        requests.scores_BK,
-        requests.history_BH,
-        requests.feedback_BH,
-        requests.relevance_BK,
-        requests.sizes_B,
-    ):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    remarks_BK = getattr(requests, "remarks_BK", None)
-    texts = [requests.catalog.texts, requests.catalog.labels, None if remarks_BK is None else remarks_BK.tolist()]
-    digest.update(json.dumps(texts).encode())
-    return digest.hexdigest()[:16]

@@ -1,0 +1,45 @@
+"""What a language policy wrote to requests, as it was written, and as it is read.
+
+May import numpy and the layers below. Suffixes: `_B` requests, `_N` answers to one request, `_K` candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rerank_env.prompts import Asked
+from rerank_env.rewards.arrays import PAD, IntArray, VerdictArray
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What was written to requests: for each of B requests its N answers.
+
+    `texts_BN`, `ids_BN` (tokens, the end-of-text token included where it was written), `logprobs_BN` (one number a
+    token under the law it was drawn from, see `rerank_env.agents.language.generation.Generated`), `finished_BN`.
+    """
+
+    asked: Asked
+    texts_BN: list[list[str]]
+    ids_BN: list[list[list[int]]]
+    logprobs_BN: list[list[list[float]]]
+    finished_BN: list[list[bool]]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The texts, [B][N]."""
+        return self.texts_BN
+
+    def read(self) -> tuple[IntArray, VerdictArray]:
+        """Rankings of the requests as they were asked about, int64 [B, N, K], -1 where invalid, and verdicts [B, N]."""
+        copies = len(self.texts_BN[0]) if self.texts_BN else 0
+        read = [self.asked.read([texts[copy] for texts in self.texts_BN]) for copy in range(copies)]
+        if not read:
+            rows, width = self.asked.order_BK.shape
+            return np.full((rows, copies, width), PAD, dtype=np.int64), np.zeros((rows, copies), dtype=np.int8)
+        return (
+            np.stack([one.rankings_BK for one in read], axis=1),
+            np.stack([one.verdicts_B for one in read], axis=1),
+        )

@@ -1,0 +1,233 @@
+"""A language policy in one folder: model and tokenizer as transformers write them, and `policy.json` beside.
+
+    config.json, model.safetensors, tokenizer.json, ...   what any user of transformers can read
+    adapter_config.json, adapter_model.safetensors, base/  in their place, where the model has a PEFT adapter
+    semantic_ids.npz, remarks/                             where the policy has any
+    policy.json                                            text format, template, decoding; sizes and digests of all
+
+Everything is written beside the folder first and then moved into it, `policy.json` last, so that a full disk leaves the
+policy that was there before, and a mixture of two is noticed. Other files of the folder stay. May import transformers,
+peft, numpy and the layers below. No pickle.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rerank_env import durable
+from rerank_env.agents.evidence.remarks import EvidenceRemarks
+from rerank_env.agents.language.decoding import Decoding
+from rerank_env.agents.language.wording import described, writer_of
+from rerank_env.prompts import PromptWriter
+from rerank_env.prompts.items import IdTable
+from rerank_env.rewards.errors import CheckpointError, InputError, MissingExtraError
+from rerank_env.semantic_ids import SemanticIds
+
+if TYPE_CHECKING:
+    from rerank_env.agents.language.policy import LanguagePolicy
+
+KIND = "language"
+RECORD = "policy.json"
+VERSION = 1
+
+_IDS, _REMARKS, _BASE = "semantic_ids.npz", "remarks", "base"
+
+_DIGESTED = 1 << 26
+"""Bytes up to which a file's digest is kept too: all but weights, whose own format and size tell enough."""
+
+_FREE = frozenset({"README.md"})
+"""Files that anybody may rewrite."""
+
+
+class Loaded(NamedTuple):
+    """The parts of a policy."""
+
+    model: Any
+    tokenizer: Any
+    writer: PromptWriter
+    remarks: EvidenceRemarks | None
+    decoding: Decoding
+
+
+def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: bool = True) -> None:
+    """Write a policy; the folder is made where needed.
+
+    A PEFT model is written as its adapter, and its base model with it unless `with_base` is False: then the base is
+    looked up by its name again. Raises `CheckpointError` where the disk refuses, `InputError` for what cannot be
+    written: a budget with a count of its own, IDs that are neither `SemanticIds` nor a list, several adapters.
+    """
+    target = Path(folder)
+    record: dict[str, Any] = {"kind": KIND, "version": VERSION, **described(policy.writer)}
+    record |= {"decoding": asdict(policy.decoding), "adapter": None, "remarks": policy.remarks is not None}
+    ids = policy.writer.ids
+    packed = None if ids is None else _packed(ids._table)
+    with durable.writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
+            place = Path(made)
+            try:
+                record["adapter"] = _write_model(policy.model, place, with_base=with_base)
+                policy.tokenizer.save_pretrained(place)
+            except Exception as error:
+                if type(error).__name__ != "SafetensorError":
+                    raise
+                raise CheckpointError(
+                    f"{target} could not be written ({error}); free some space, and save it again"
+                ) from error
+            if packed is not None:
+                (place / _IDS).write_bytes(packed)
+            if policy.remarks is not None:
+                policy.remarks.save(place / _REMARKS)
+            names = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+            record["files"] = {name: _marks(place / name) for name in names if name not in _FREE}
+            _moved(place, target, names, record)
+
+
+def load(
+    name_or_folder: str | os.PathLike[str],
+    *,
+    writer: PromptWriter | None = None,
+    remarks: EvidenceRemarks | None = None,
+    decoding: Decoding | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    adapter: str | os.PathLike[str] | None = None,
+) -> Loaded:
+    """The parts of a policy that `save` left, or of a plain model; see `LanguagePolicy.from_pretrained`."""
+    folder = Path(name_or_folder)
+    record = _read(folder) if (folder / RECORD).is_file() else None
+    if record is None and writer is None:
+        raise InputError(
+            f"{os.fspath(name_or_folder)} has no {RECORD}, so nothing says how requests are put in words; pass writer"
+        )
+    options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype}
+    told = None if record is None else record["adapter"]
+    base = os.fspath(name_or_folder) if told is None else folder / _BASE if told == _BASE else told
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_folder)
+        model = AutoModelForCausalLM.from_pretrained(base, **options)
+        for place in ([] if told is None else [folder]) + ([] if adapter is None else [Path(adapter)]):
+            model = _with_adapter(model, place)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"the model in {name_or_folder} cannot be read ({error}); save it again") from error
+    if device is not None:
+        model = model.to(device)
+    model.train(False)
+    if record is not None:
+        writer = writer or writer_of(record, _ids_of(folder) if record["ids"] else None, tokenizer)
+        decoding = decoding or Decoding(**record["decoding"])
+        if remarks is None and record["remarks"]:
+            remarks = EvidenceRemarks.load(folder / _REMARKS)
+    assert writer is not None, "was checked above"
+    return Loaded(model, tokenizer, writer, remarks, decoding or Decoding())
+
+
+def _write_model(model: Any, place: Path, *, with_base: bool) -> str | None:
+    """Write weights and configuration; what the base of an adapter is called, None where there is no adapter."""
+    if not hasattr(model, "peft_config"):
+        model.save_pretrained(place)
+        return None
+    if list(model.peft_config) != ["default"]:
+        raise InputError(f"the model has the adapters {list(model.peft_config)}; merge all but one, called 'default'")
+    if with_base:
+        copy.deepcopy(model).unload().save_pretrained(place / _BASE)
+        model.save_pretrained(place, save_embedding_layers=False)
+        return _BASE
+    name = model.peft_config["default"].base_model_name_or_path
+    if not name:
+        raise InputError("the model under the adapter has no name to be found by; save it with with_base=True")
+    model.save_pretrained(place)
+    return str(name)
+
+
+def _with_adapter(model: Any, place: Path) -> Any:
+    try:
+        from peft import PeftModel
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f'adapters need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
+        ) from error
+    return PeftModel.from_pretrained(model, place, is_trainable=True)
+
+
+def _marks(path: Path) -> list[Any]:
+    size = path.stat().st_size
+    return [size, hashlib.sha256(path.read_bytes()).hexdigest() if size <= _DIGESTED else ""]
+
+
+def _moved(place: Path, target: Path, names: list[str], record: Mapping[str, Any]) -> None:
+    """Move what was written into the folder, the record last, and take away what only the record before it named."""
+    before: set[str] = set()
+    if (target / RECORD).is_file():
+        try:
+            before = set(json.loads((target / RECORD).read_bytes())["files"])
+        except (ValueError, KeyError, TypeError):  # torn, or of another program: nothing is known to be old
+            before = set()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        with (place / name).open("rb") as file:
+            os.fsync(file.fileno())
+        (place / name).replace(target / name)
+    for name in before - set(names):
+        (target / name).unlink(missing_ok=True)
+    durable.replace(target / RECORD, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The record, every file that it names looked at. Raises `CheckpointError`."""
+    try:
+        record: dict[str, Any] = json.loads((folder / RECORD).read_bytes())
+        if (record["kind"], record["version"]) != (KIND, VERSION):
+            raise CheckpointError(
+                f"{folder} holds a {record['kind']!r} policy of version {record['version']}, not a {KIND!r} policy of "
+                f"version {VERSION}; use the class and the release that saved it"
+            )
+        for name, (size, digest) in record["files"].items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != size or (digest and _marks(path)[1] != digest):
+                raise CheckpointError(f"{name} and {RECORD} in {folder} were not saved together; save the policy again")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{folder / RECORD} cannot be read ({error}); save the policy again") from error
+    return record
+
+
+def _packed(table: IdTable) -> bytes:
+    buffer = io.BytesIO()
+    if isinstance(table, SemanticIds):
+        np.savez(
+            buffer, codes=table.codes_IL, sizes=np.array(table.sizes), drawn_from=table.drawn_from_I,
+            told=np.array([table.catalogue, table.method]),
+        )  # fmt: skip
+    elif isinstance(table, list | tuple):
+        np.savez(buffer, texts=np.array(table))
+    else:
+        raise InputError(f"IDs of type {type(table).__name__} cannot be saved; give SemanticIds, or a list of texts")
+    return buffer.getvalue()
+
+
+def _ids_of(folder: Path) -> IdTable:
+    try:
+        with np.load(folder / _IDS, allow_pickle=False) as found:
+            if "texts" in found:
+                texts: list[str] = found["texts"].tolist()
+                return texts
+            catalogue, method = found["told"].tolist()
+            sizes = tuple(found["sizes"].tolist())
+            return SemanticIds(found["codes"], sizes, found["drawn_from"], catalogue, method)
+    except Exception as error:  # zip and npy readers have a dozen ways to say that bytes are not theirs
+        raise CheckpointError(f"{folder / _IDS} cannot be read ({error}); save the policy again") from error

@@ -1,0 +1,174 @@
+"""What the stages of GR2 start from, on a log in which what follows is known: lists, users, IDs, remarks, rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("torch")
+pytest.importorskip("lightgbm")
+
+from rerank_env import data
+from rerank_env.data import amazon, load
+from rerank_env.data.interactions import Interactions
+from rerank_env.data.requests import Requests
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError, UnknownNameError
+from rerank_env.training.recipes.changes import changed
+from rerank_env.training.recipes.crew import Crew
+from rerank_env.training.recipes.inputs import (
+    fit_rivals,
+    ids_of,
+    joined,
+    make_ids,
+    make_lists,
+    make_remarks,
+    prepared,
+    remarks_of,
+    writers,
+)
+from rerank_env.training.recipes.settings import Gr2Settings
+from rerank_env.training.recipes.stages import Work
+
+ITEMS, USERS, LENGTH = 64, 200, 8
+NAME, OPTIONS = "amazon-beauty", "first_stage=popularity,slate_size=20"
+SETTINGS = changed(
+    Gr2Settings(), ["ids.epochs=1", "lists.watch=9", "remarks.features=score_z,next_last,near_last_3", "seeds=0"]
+)
+
+
+def walks() -> Interactions:
+    """Users who walk around a ring of items: the next item is always the one after the last."""
+    rng = np.random.default_rng(0)
+    starts = rng.integers(ITEMS, size=USERS)
+    return Interactions.arranged(
+        np.repeat(np.arange(USERS), LENGTH),
+        ((starts[:, None] + np.arange(LENGTH)) % ITEMS).ravel(),
+        np.ones(USERS * LENGTH),
+        np.tile(np.arange(float(LENGTH)), USERS),
+        texts=tuple(f"word{i} pair{i // 2}" for i in range(ITEMS)),
+        content_IC=np.zeros((ITEMS, 0), dtype=np.float32),
+        content_names=(),
+        labels=tuple((f"label {i % 5}",) for i in range(ITEMS)),
+        seed=1,
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The log in the place of a data set, and a cache of its own."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RERANK_CACHE", str(tmp_path_factory.mktemp("cache")))
+    log = walks()
+    patch.setattr(amazon, "read", lambda name: log)
+    data._splits.cache_clear()
+    yield
+    data._splits.cache_clear()
+    patch.undo()
+
+
+def given(**groups: Any) -> dict[str, Any]:
+    told = SETTINGS.group("seed", "seeds", "lists", "ids", "remarks", "wording")
+    return {"data": NAME, "options": OPTIONS, **told, **groups}
+
+
+def work(folder: Path, inputs: Mapping[str, Path], **groups: Any) -> Work:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Work(folder, inputs, given(**groups), Crew(), lambda what, done, total: None)
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory: pytest.TempPathFactory, world: None) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    measured = make_lists(work(folder, {}))
+    assert measured["test requests"] == len(load(NAME, split="test", first_stage="popularity", slate_size=20))
+    assert measured["test listed"] == measured["test requests"] / USERS
+    return folder
+
+
+def test_lists_are_made_once_and_the_number_of_all_targets_is_kept(lists: Path) -> None:
+    found = prepared(lists, given())
+    assert found.asked == {"train": USERS * (LENGTH - 3), "validation": USERS, "test": USERS}
+    assert len(found.learn) == len(load(NAME, split="train", first_stage="popularity", slate_size=20))
+
+
+def test_watched_users_are_chosen_by_the_seed_and_are_never_learned_from(lists: Path) -> None:
+    both = prepared(lists, given(lists={**SETTINGS.group("lists")["lists"], "learn_from": "both"}))
+    again = prepared(lists, given())
+    assert both.watch.users_B.tolist() == again.watch.users_B.tolist()
+    assert 9 <= len(both.watch) < 12  # all lists of a user, or none
+    learned = {
+        (int(user), tuple(history))
+        for user, history in zip(both.learn.users_B, both.learn.history_BH.tolist(), strict=True)
+    }
+    watched = {
+        (int(user), tuple(history))
+        for user, history in zip(both.watch.users_B, both.watch.history_BH.tolist(), strict=True)
+    }
+    assert not learned & watched
+    assert len(both.learn) == len(again.learn) + len(both.validation) - len(both.watch)
+    other = prepared(lists, given(seed=5))
+    assert other.watch.users_B.tolist() != again.watch.users_B.tolist()
+
+
+def test_at_most_so_many_are_learned_from(lists: Path) -> None:
+    told = {**SETTINGS.group("lists")["lists"], "most": 7}
+    some = prepared(lists, given(lists=told)).learn
+    assert len(some) == 7 and (some.users_B == prepared(lists, given(lists=told)).learn.users_B).all()
+
+
+def test_another_data_set_than_the_run_began_with_is_refused(lists: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="are not those the run began with"):
+        prepared(lists, given(options="first_stage=popularity,slate_size=9"))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        prepared(tmp_path, given())
+    with pytest.raises(UnknownNameError, match="did you mean 'amazon-beauty'"):
+        prepared(lists, given(data="amazon-beauti"))
+    with pytest.raises(InputError, match="0 requests to learn from"):
+        prepared(lists, given(lists={**SETTINGS.group("lists")["lists"], "learn_from": "validation", "watch": 9999}))
+
+
+def test_requests_that_are_joined_are_those_of_the_parts() -> None:
+    one = Requests.of([[0, 1, 2], [2, 0]], [[0, 0, 1], [1, 0]], history=[[3, 4], []])
+    longer = Requests.of([[4, 3, 1]], [[0, 1, 0]], history=[[0, 1, 2]], catalog=one.catalog, users=[7])
+    both = joined([one, longer])
+    assert both.candidates_BK.tolist() == [[0, 1, 2], [2, 0, -1], [4, 3, 1]]
+    assert both.history_BH.tolist() == [[3, 4, -1], [-1, -1, -1], [0, 1, 2]]
+    assert both.users_B.tolist() == [0, 1, 7] and both.origins.tolist() == [0, 1, 2]
+    assert both.relevance_BK.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert joined([one.take([1, 1])]).origins.tolist() == [0, 1]
+    with pytest.raises(InputError, match="two catalogues or widths"):
+        joined([one, Requests.of([[0, 1]], [[0, 1]])])
+
+
+def test_ids_remarks_and_rivals_are_made_and_read_back(lists: Path, tmp_path: Path) -> None:
+    found, inputs = prepared(lists, given()), {"data": lists}
+    measured = make_ids(work(tmp_path / "ids", inputs))
+    ids = ids_of(tmp_path / "ids", found)
+    assert measured["items"] == len(ids) == ITEMS
+    make_remarks(work(tmp_path / "remarks", inputs))
+    remarks = remarks_of(tmp_path / "remarks")
+    assert remarks.names == ("stage", "next", "near")
+    fit_rivals(work(tmp_path / "rivals", inputs))
+    assert sorted(path.name for path in (tmp_path / "rivals").iterdir()) == ["lambdamart-seed-0", "linear"]
+    from rerank_env.agents.linear import LinearPlackettLuce
+
+    linear = LinearPlackettLuce.from_pretrained(tmp_path / "rivals" / "linear")
+    first_B = linear.rank(found.test, rng=np.random.default_rng(0))[:, 0]
+    hits = found.test.relevance_BK[np.arange(len(found.test)), first_B]
+    assert hits.mean() > 0.9  # who walked on from the last item is known, and popularity is not
+    direct_by_default = replace(SETTINGS.wording, template="compact-id")
+    for template, cites in (("compact", False), ("compact-id", True), ("evidence-steps", False)):
+        wording = {**given()["wording"], "template": template}
+        reasoned, direct = writers(wording, ids, remarks)
+        assert (reasoned.text_format, direct.text_format) == ("tagged-list", "list")
+        assert reasoned.cites_ids == cites
+        prompt = reasoned.write(remarks.on(found.watch))[0].text
+        assert ("Remarks are words with levels" in prompt) == (template == "evidence-steps")
+        assert "next" in prompt
+    assert direct_by_default.budget == 0

@@ -1,0 +1,63 @@
+"""Settings changed by lines such as "dapo.steps=200", as `rerank recipe --set` takes them.
+
+May import `rerank_env.rewards` and its neighbour `settings`.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from rerank_env.rewards.arguments import finite, one_of, whole
+from rerank_env.rewards.errors import InputError
+from rerank_env.training.recipes.settings import Gr2Settings
+
+
+def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
+    """`settings` with each of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", in turn.
+
+    Values are read as what the field has: numbers, true or false, texts as they stand, and seeds as "0,1,2". Raises
+    `UnknownNameError` for a group or a field that there is not, and `InputError` for what is no such value.
+
+    >>> changed(Gr2Settings(), ["dapo.steps=20", "seeds=4,5"]).seeds
+    (4, 5)
+    """
+    for change in changes:
+        name, sign, value = (part.strip() for part in change.partition("="))
+        if not (name and sign):
+            raise InputError(f"the change {change!r} is not NAME=VALUE, as in dapo.steps=200")
+        group, _, setting = name.partition(".")
+        one_of("setting", group, [known.name for known in fields(settings)])
+        if not setting:
+            settings = replace(settings, **{group: _read(name, value, type(settings), group)})
+            continue
+        inner = getattr(settings, group)
+        if not hasattr(inner, "__dataclass_fields__"):
+            raise InputError(f"{group} has no parts; write {group}=VALUE")
+        one_of(f"setting of {group}", setting, [known.name for known in fields(inner)])
+        settings = replace(settings, **{group: replace(inner, **{setting: _read(name, value, type(inner), setting)})})
+    return settings
+
+
+def _read(name: str, text: str, owner: type, setting: str) -> Any:
+    """The text of a value as the type that a field is declared with."""
+    declared = typing.get_type_hints(owner)[setting]
+    if declared is str:
+        return text
+    if isinstance(declared, types.GenericAlias):
+        return tuple(_number(name, part, int) for part in text.split(","))
+    if declared in (int, float):
+        return _number(name, text, declared)
+    raise InputError(f"{name} is a group of settings; name one of them, as in {name}.{fields(declared)[0].name}=VALUE")
+
+
+def _number(name: str, text: str, kind: type) -> int | float:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return whole(name, value, least=0) if kind is int else finite(name, value)
