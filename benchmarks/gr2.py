@@ -99,7 +99,9 @@ def main() -> None:
         seeds=folder.described()["settings"]["seeds"],
         rows=rows,
         goal=f"{HEADLINE} over incoming: {goals}, intervals above zero; not below {RIVAL}"
-        + (f"; of all users recall@5 > {LEAST_OF_ALL['recall@5']}, ndcg@5 > {LEAST_OF_ALL['ndcg@5']}" if of_all else ""),
+        + (
+            f"; of all users recall@5 > {LEAST_OF_ALL['recall@5']}, ndcg@5 > {LEAST_OF_ALL['ndcg@5']}" if of_all else ""
+        ),
         met=is_met({row["name"]: row["metrics"] for row in rows}, of_all=of_all),
     )
 

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.agents.language.scratch import build_model, build_tokenizer
 from rerank_env.data import Requests, load
 from rerank_env.prompts import Prompt, PromptWriter, ask
 from rerank_env.rewards.arrays import IntArray
+from rerank_env.rewards.formats import answer_text
 from rerank_env.rewards.rankings import random_rankings
 from rerank_env.training.language.traces import RuleTeacher
 
@@ -29,6 +31,10 @@ SHOWN = 500
 
 ID_WORDS = tuple(f"<{level}_{code}>" for level in "abcd" for code in range(256))
 """Words of semantic IDs, which the recipe adds to a vocabulary; nothing here is shown in them."""
+
+LEARNING_RATE = 5e-3
+LESSONS = 16
+"""Of one update, when a model is taught."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +73,21 @@ def requests_of(count: int, *, seed: int) -> Requests:
     return Levels().on(made, seed=seed)
 
 
-def chat_texts(tokenizer: Any, prompts: list[Prompt]) -> list[str]:
-    """Prompts as they go into the model, up to where it begins to answer."""
-    chats = [prompt.chat for prompt in prompts]
-    return list(tokenizer.apply_chat_template(chats, tokenize=False, add_generation_prompt=True))
-
-
 def lessons(requests: Requests, writer: PromptWriter, *, seed: int) -> tuple[list[Prompt], list[str]]:
-    """A prompt a request, its candidates shuffled, and what the recipe's rule-based teacher answers to it."""
+    """A prompt a request, its candidates shuffled, and an answer: the rule-based teacher's reasons and pick.
+
+    After the pick come the candidates behind it as they were shown, then those before it. A few dozen updates teach a
+    model to write such a ranking; to write any other takes the recipe's hours.
+    """
     levels = Levels()
     asked = ask(requests, writer, rng=np.random.default_rng(seed))
     teacher = RuleTeacher.fit(levels, requests)
     seeds_B = np.arange(len(requests), dtype=np.int64)
-    return list(asked.prompts), [said.text for said in teacher.propose(asked, targets_B=None, seeds_B=seeds_B)]
+    answers = []
+    for said in teacher.propose(asked, targets_B=None, seeds_B=seeds_B):
+        ranking = np.roll(np.arange(SLATE_SIZE), -said.ranking[0]).tolist()
+        answers.append(answer_text(ranking, text_format=writer.text_format, reasoning=said.reasoning))
+    return list(asked.prompts), answers
 
 
 def tokenizer_for(requests: Requests, *writers: PromptWriter) -> Any:
@@ -99,27 +107,24 @@ def model_for(tokenizer: Any, *, width: int = 128, layers: int = 4, heads: int =
     return build_model(tokenizer, width=width, layers=layers, heads=heads, seed=seed, context=2048)
 
 
-def teach(model: Any, tokenizer: Any, prompts: list[Prompt], answers: list[str], *, updates: int, seed: int = 0) -> None:
-    """Train the model on the answers, the prompts not learned, until it has the form of them."""
-    texts = chat_texts(tokenizer, prompts)
-    asked = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    told = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(answers, add_special_tokens=False)["input_ids"]]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=updates, pct_start=0.1)
+def teach(policy: LanguagePolicy, prompts: list[Prompt], answers: list[str], *, updates: int, seed: int = 0) -> None:
+    """Train the policy's model on the answers, the prompts not learned, until it writes the like."""
+    model, pad_id = policy.model, policy.pad_id
+    asked, told = policy.prompt_ids(prompts), [policy.completion_ids(answer) for answer in answers]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=updates, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)
     model.train()
     for _ in range(updates):
-        picked = torch.randint(len(asked), (32,), generator=generator).tolist()
+        picked = torch.randint(len(asked), (LESSONS,), generator=generator).tolist()
         width = max(len(asked[row]) + len(told[row]) for row in picked)
-        ids = torch.full((len(picked), width), tokenizer.pad_token_id)
+        ids = torch.full((len(picked), width), pad_id)
         labels = torch.full((len(picked), width), -100)
-        mask = torch.zeros((len(picked), width), dtype=torch.int64)
         for place, row in enumerate(picked):
             start, end = len(asked[row]), len(asked[row]) + len(told[row])
             ids[place, :end] = torch.tensor([*asked[row], *told[row]])
             labels[place, start:end] = ids[place, start:end]
-            mask[place, :end] = 1
-        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss = model(input_ids=ids, labels=labels).loss  # what is behind an answer is not seen by it
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

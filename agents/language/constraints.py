@@ -198,6 +198,8 @@ class Rules:
                 rooms = dict.fromkeys(self._eos_ids, 0)
             else:
                 self._spelled(self._spelling.first if is_first else self._spelling.inside, state, rooms)
+                unseen = self._spelling.unseen if is_first else ()
+                rooms.update({token: self.automaton.room(state) for token in unseen if token not in self._barred})
             numbers_M = torch.tensor(sorted(rooms), dtype=torch.int64)
             mask_V = None
             if isinstance(state, Free):
@@ -227,6 +229,8 @@ class Rules:
         return rooms
 
     def _stepped(self, state: State, token: int, is_first: bool) -> State | None:
+        if is_first and token in self._spelling.unseen:
+            return state
         text = (self._spelling.first_texts if is_first else self._spelling.texts)[token]
         if not text:
             return None

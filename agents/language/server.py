@@ -141,7 +141,7 @@ class ServerModel:
         try:
             said = client.chat.completions.create(
                 model=self.model,
-                messages=[dict(message) for message in chat],  # type: ignore[misc]  # the roles are the caller's
+                messages=[dict(message) for message in chat],
                 max_tokens=self.max_tokens,
                 temperature=self.temperature,
                 top_p=self.top_p,

@@ -34,7 +34,8 @@ class Spelling:
 
     `texts` by token, behind others, and `first_texts` at the beginning; "" for those that no text is written with.
     `hidden`: the tokens that decoding leaves out; `added`: added tokens that it shows; `plain`: tokens without a
-    character that means anything to an answer's format, in or out of strings.
+    character that means anything to an answer's format, in or out of strings; `unseen`: blanks that are no text at the
+    beginning, behind which all tokens are as behind others.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -50,6 +51,7 @@ class Spelling:
             self.texts[number] = self.first_texts[number] = added[number].content
         self.plain = {number for number, text in enumerate(self.texts) if text and not _SIGNS.search(text)}
         self.inside, self.first = self._tree(self.texts), self._tree(self.first_texts)
+        self.unseen = {n for n, text in enumerate(self.texts) if text and not self.first_texts[n]}
         self._signs: dict[str, tuple[Sign, ...]] = {}
 
     @staticmethod

@@ -35,7 +35,11 @@ def sentencepiece_like(kind: str) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    text = ["[3, 1, 2] the [10] > [2] > [1]", '{"ranking": [3, 2], "explanation": "a b"}', "<think> I </think><answer> it"]
+    text = [
+        "[3, 1, 2] the [10] > [2] > [1]",
+        '{"ranking": [3, 2], "explanation": "a b"}',
+        "<think> I </think><answer> it",
+    ]
     characters = sorted({*"".join(text), *map(chr, range(33, 127)), "▁"})
     special = ["<unk>", "<s>", "</s>"]
     if kind == "bpe":
@@ -115,23 +119,22 @@ def sampled(model: Any, tokenizer: Any, constraint: AnswerConstraint, max_tokens
 @pytest.mark.parametrize("cites", ["numbers", "ids"])
 @pytest.mark.parametrize("text_format", FORMATS)
 def test_every_sample_of_a_random_model_is_a_ranking(tokenizer: Any, model: Any, text_format: str, cites: str) -> None:
-    sizes = [2, 3, 10, 11, 20]
+    sizes, room = ([2, 3, 10, 20], 170) if cites == "numbers" else ([2, 9], 340)
     ids = [ids_of(size) for size in sizes] if cites == "ids" else None
-    room = 1100 if cites == "ids" and "words" not in str(tokenizer.get_vocab().keys() & set(WORDS)) else 1100
     constraint = constraint_of(tokenizer, text_format, sizes, ids=ids, max_tokens=room)
     for row, text in enumerate(sampled(model, tokenizer, constraint, room, len(sizes))):
-        read = parse(text, sizes[row], text_format=text_format, ids=None if ids is None else ids[row])
+        read = parse(text, sizes[row], text_format=text_format, ids=None if ids is None else ids[row], max_chars=10**7)
         assert read.verdict is Verdict.OK, (text, read.reason)
 
 
 @pytest.mark.parametrize("text_format", FORMATS)
 def test_reasons_end_just_in_time_for_the_ranking(tokenizer: Any, model: Any, text_format: str) -> None:
     longest = answer_text(range(9, -1, -1), text_format=text_format)
-    for more in (1 + len("</think>"), 20, 40):
+    for more in (1 + len("</think>"), 30):
         room = len(longest) + more + len(', "explanation": "')
-        constraint = constraint_of(tokenizer, text_format, [10] * 6, max_tokens=room)
-        for text in sampled(model, tokenizer, constraint, room, 6):
-            assert parse(text, 10, text_format=text_format).verdict is Verdict.OK, text
+        constraint = constraint_of(tokenizer, text_format, [10] * 3, max_tokens=room)
+        for text in sampled(model, tokenizer, constraint, room, 3):
+            assert parse(text, 10, text_format=text_format, max_chars=10**7).verdict is Verdict.OK, text
 
 
 @pytest.mark.parametrize("text_format", FORMATS)
@@ -173,7 +176,9 @@ def endings(constraint: AnswerConstraint, state: Written, tokens: tuple[int, ...
 
 
 @pytest.mark.parametrize("text_format", ["list", "arrows"])
-def test_what_can_be_written_is_all_rankings_in_all_spellings_and_nothing_else(tokenizer: Any, text_format: str) -> None:
+def test_what_can_be_written_is_all_rankings_in_all_spellings_and_nothing_else(
+    tokenizer: Any, text_format: str
+) -> None:
     constraint = constraint_of(tokenizer, text_format, [3])
     found = list(endings(constraint, constraint.start(0)))
     texts = [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in found]
@@ -225,7 +230,8 @@ def test_transformers_generate_takes_it_as_a_logits_processor(tokenizer: Any, mo
         )
     for row, tokens in enumerate(out[:, 3:]):
         text = tokenizer.decode(tokens, skip_special_tokens=True)
-        assert parse(text, 4 if row < 3 else 12, text_format=text_format).verdict is Verdict.OK
+        read = parse(text, 4 if row < 3 else 12, text_format=text_format, max_chars=10**7)
+        assert read.verdict is Verdict.OK, text
 
 
 def test_a_token_that_decoding_drops_is_refused_where_answers_need_it() -> None:

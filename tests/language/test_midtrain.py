@@ -34,17 +34,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning:(?!rerank_env|tests).*"),
 ]
 
-ITEMS, USERS, LENGTH = 24, 30, 7
+ITEMS, USERS = 24, 30
 
 
 def corpus_of():
-    """Users who walk round the items in order, so that the next one can be learned."""
-    starts = np.random.default_rng(0).integers(ITEMS, size=USERS)
+    """Users who walk round the items in order, some further than others, so that the next one can be learned."""
+    rng = np.random.default_rng(0)
+    starts, lengths = rng.integers(ITEMS, size=USERS), rng.integers(4, 10, size=USERS)
+    places = np.concatenate([np.arange(length) for length in lengths])
     log = Interactions.arranged(
-        np.repeat(np.arange(USERS), LENGTH),
-        ((starts[:, None] + np.arange(LENGTH)) % ITEMS).ravel(),
-        np.ones(USERS * LENGTH),
-        np.tile(np.arange(LENGTH, dtype=float), USERS),
+        np.repeat(np.arange(USERS), lengths),
+        (np.repeat(starts, lengths) + places) % ITEMS,
+        np.ones(len(places)),
+        places.astype(float),
         texts=tuple(f"item {chr(97 + item)}" for item in range(ITEMS)),
         content_IC=np.zeros((ITEMS, 0), dtype=np.float32),
         content_names=(),

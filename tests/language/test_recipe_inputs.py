@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError, UnknownNameError
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.crew import Crew
+from rerank_env.training.recipes.gr2 import NAMES
 from rerank_env.training.recipes.inputs import (
     fit_rivals,
     ids_of,
@@ -35,8 +36,26 @@ from rerank_env.training.recipes.inputs import (
 from rerank_env.training.recipes.settings import Gr2Settings
 from rerank_env.training.recipes.stages import Work
 
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:(?!rerank_env|tests).*"),  # the peers' own
+    pytest.mark.filterwarnings("ignore::FutureWarning:(?!rerank_env|tests).*"),
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+]
+
 ITEMS, USERS, LENGTH = 64, 200, 8
 NAME, OPTIONS = "amazon-beauty", "first_stage=popularity,slate_size=20"
+QUICK = (
+    "ids.epochs=1", "lists.watch=9", "remarks.features=score_z,next_last,near_last_3", "seeds=0", "model.width=32",
+    "model.layers=1", "model.heads=2", "model.vocabulary=700", "model.context=512", "midtrain.steps=2",
+    "midtrain.warmup_steps=1", "midtrain.batch=4", "midtrain.micro_batch=4", "midtrain.length=64",
+    "midtrain.questions=3", "traces.tries=2", "traces.most=40", "sft.epochs=1", "teacher.width=32", "teacher.layers=1",
+    "teacher.heads=2", "opd.steps=1", "opd.groups_per_step=2", "opd.max_tokens=40", "dapo.steps=1",
+    "dapo.groups_per_step=2", "dapo.group_size=2", "dapo.max_tokens=40", "dapo.max_resamples=1", "internalise.steps=1",
+    "answering.max_tokens=40", "evaluation.resamples=50",
+)  # fmt: skip
+"""All stages in seconds, with next to nothing learned."""
+
 SETTINGS = changed(
     Gr2Settings(), ["ids.epochs=1", "lists.watch=9", "remarks.features=score_z,next_last,near_last_3", "seeds=0"]
 )
@@ -162,7 +181,6 @@ def test_ids_remarks_and_rivals_are_made_and_read_back(lists: Path, tmp_path: Pa
     first_B = linear.rank(found.test, rng=np.random.default_rng(0))[:, 0]
     hits = found.test.relevance_BK[np.arange(len(found.test)), first_B]
     assert hits.mean() > 0.9  # who walked on from the last item is known, and popularity is not
-    direct_by_default = replace(SETTINGS.wording, template="compact-id")
     for template, cites in (("compact", False), ("compact-id", True), ("evidence-steps", False)):
         wording = {**given()["wording"], "template": template}
         reasoned, direct = writers(wording, ids, remarks)
@@ -171,4 +189,31 @@ def test_ids_remarks_and_rivals_are_made_and_read_back(lists: Path, tmp_path: Pa
         prompt = reasoned.write(remarks.on(found.watch))[0].text
         assert ("Remarks are words with levels" in prompt) == (template == "evidence-steps")
         assert "next" in prompt
-    assert direct_by_default.budget == 0
+
+
+@pytest.mark.slow
+def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(tmp_path: Path) -> None:
+    for library in ("trl", "peft", "datasets", "pyarrow", "openai", "huggingface_hub"):
+        pytest.importorskip(library)
+    from rerank_env.agents.language import LanguagePolicy
+    from rerank_env.training.recipes import CARD, RunFolder, recipe_of
+
+    made = recipe_of("gr2", data=NAME, options=OPTIONS, changes=QUICK)
+    folder, told = RunFolder(tmp_path / "run"), []
+    made.run(folder, on_stage=lambda name, state: told.append((name, state)))
+    assert [name for name, state in told if state == "running"] == list(made.plan.stages)
+    told.clear()
+    measured = made.run(folder, on_stage=lambda name, state: told.append((name, state)))
+    assert [state for _, state in told] == ["finished"] * len(made.plan.stages)
+    assert set(measured) == set(made.plan.stages)
+    table = json.loads((folder.stage("evaluate") / "table.json").read_bytes())
+    names = {"incoming", "random", "oracle", "LambdaMART", "supervised listwise", *NAMES.values()}
+    assert names <= set(table["rows"])
+    assert table["rows"]["LambdaMART"]["metrics"]["recall@1"]["value"] > 0.9  # the next item is the one after the last
+    assert table["asked"] == USERS
+    card = (folder.directory / CARD).read_text(encoding="utf-8")
+    assert f"| {NAMES['dapo']} |" in card and "not finished" not in card
+    policy = LanguagePolicy.from_pretrained(folder.stage("dapo") / "seed-0" / "policy")
+    test = load(NAME, split="test", first_stage="popularity", slate_size=20).take(np.arange(4))
+    kept = next((folder.stage("evaluate") / "answers" / "dapo-0").glob("*.npy"))
+    assert policy.rank(test, rng=np.random.default_rng(0)).shape == np.load(kept)[:4].shape

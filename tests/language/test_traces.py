@@ -1,4 +1,4 @@
-"""Collecting asks until every request is settled, counts what it drops, pays nothing twice, and learns no input order."""
+"""Collecting asks until every request is settled, counts what it drops, pays nothing twice, and copies no order."""
 
 from __future__ import annotations
 
@@ -295,17 +295,18 @@ class Killed(here.Dying):
 if sys.argv[5] == "parts":
     from rerank_env.training.language.traces import collecting
     collecting.SECONDS_BETWEEN = 0.0
-here.collect(here.requests_of(40), Killed(float("inf")), here.WRITER, mode="rejection", batch=8, tries=4, directory=sys.argv[2])
+teacher, given = Killed(float("inf")), {"mode": "rejection", "batch": 8, "tries": 4}
+here.collect(here.requests_of(40), teacher, here.WRITER, directory=sys.argv[2], **given)
 """
 
 
-@pytest.mark.parametrize("keeping", ["journal", "parts"])
+@pytest.mark.parametrize(("keeping", "kills"), [("journal", (3, 17)), ("parts", (31,))])
 def test_killed_in_the_middle_nothing_is_paid_for_twice_and_traces_are_those_of_a_run_that_was_not(
-    keeping: str, tmp_path: Path
+    keeping: str, kills: tuple[int, ...], tmp_path: Path
 ) -> None:
     calls = tmp_path / "calls"
     given: dict[str, Any] = {"mode": "rejection", "batch": 8, "tries": 4}
-    for kill_after in (3, 17, 31):
+    for kill_after in kills:
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "killed"), str(calls),
              str(kill_after), keeping],
@@ -313,7 +314,7 @@ def test_killed_in_the_middle_nothing_is_paid_for_twice_and_traces_are_those_of_
         )  # fmt: skip
         assert done.returncode == -9, done.stderr
     paid = calls.read_text().split()
-    assert len(paid) == len(set(paid)) == 3 + 17 + 31
+    assert len(paid) == len(set(paid)) == sum(kills)
     last = Dying(np.inf)
     traces = collect(requests_of(40), last, WRITER, directory=tmp_path / "killed", **given)
     whole = collect(requests_of(40), unharmed := Dying(np.inf), WRITER, directory=tmp_path / "whole", **given)
@@ -376,14 +377,24 @@ def test_remarks_are_put_on_while_collecting_and_stay_with_their_candidates(tmp_
             assert f"near {item}" in line
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning", "ignore::FutureWarning:ray")
 def test_collecting_on_ray_gives_the_same_traces(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+    ray = pytest.importorskip("ray")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)  # so that there is one worker
     requests, teacher = requests_of(30), RuleTeacher(Levels())
     here = collect(requests, teacher, WRITER, mode="rejection", directory=tmp_path / "local")
     there = collect(requests, teacher, WRITER, mode="rejection", directory=tmp_path / "ray", engine="ray", batch=7)
     assert there.table.equals(here.table)
+    given: dict[str, Any] = {"mode": "rejection", "batch": 7}
+    whole = collect(requests, unharmed := Dying(np.inf), WRITER, directory=tmp_path / "whole", **given)
     with pytest.raises(ServerError, match="^the server is dead$"):
-        collect(requests, Dying(3), WRITER, directory=tmp_path / "dead", engine="ray", batch=7)
+        collect(requests, Dying(9), WRITER, directory=tmp_path / "dead", engine="ray", **given)
+    last = Dying(np.inf)
+    assert collect(requests, last, WRITER, directory=tmp_path / "dead", **given).table.equals(whole.table)
+    assert last.asked == unharmed.asked - 9
+    ray.shutdown()
 
 
 def test_a_random_order_of_the_library_and_of_the_rows_agree_in_law() -> None:

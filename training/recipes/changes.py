@@ -49,7 +49,10 @@ def _read(name: str, text: str, owner: type, setting: str) -> Any:
     if declared is str:
         return text
     if isinstance(declared, types.GenericAlias):
-        return tuple(_number(name, part, int) for part in text.split(","))
+        parts = [part.strip() for part in text.split(",")]
+        return (
+            tuple(parts) if typing.get_args(declared)[0] is str else tuple(_number(name, part, int) for part in parts)
+        )
     if declared in (int, float):
         return _number(name, text, declared)
     raise InputError(f"{name} is a group of settings; name one of them, as in {name}.{fields(declared)[0].name}=VALUE")

@@ -33,19 +33,19 @@ from rerank_env.training.recipes.tables import METRICS, Kept, table
 
 PACKAGE = "rerank_env.training.recipes"
 RIVAL = "LambdaMART"
-ROWS: Mapping[str, str] = {
+NAMES: Mapping[str, str] = {
     "sft-targeted": "SFT on targeted traces",
     "sft-rejection": "SFT on rejection traces",
     "teacher": "teacher of OPD",
     "opd": "OPD",
-    "dapo-naive": "RL, naive reward",
-    "dapo": "RL, conditional reward",
-    "dapo-gain": "RL, gain over the incoming order",
+    "dapo-naive": "RL with the naive reward",
+    "dapo": "RL with the conditional reward",
+    "dapo-gain": "RL with the gain over the incoming order",
     "internalise": "RL without reasoning",
 }
-"""The rows of the table that are language models, by the stage that makes them."""
+"""What the rows of the table are called that are language models, by the stage that makes them."""
 
-TOGETHER = ("midtrain", *ROWS)
+TOGETHER = ("midtrain", *NAMES)
 """The stages that several processes can run at once."""
 
 REWARDS = ("reward", "naive", "gain")
@@ -149,14 +149,18 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
             {**reinforced, **rewards["reward"], **settings.group("internalise")},
         ),
         (
-            EVALUATE, "gr2.evaluated", "", ["data", "rivals", *ROWS],
-            {**words, **settings.group("seeds", "evaluation")},
+            EVALUATE, "gr2.evaluated", "", ["data", "rivals", *settings.rows],
+            {**words, **settings.group("seeds", "evaluation", "rows")},
         ),
     ]  # fmt: skip
+    wanted = {EVALUATE}
+    for name, _, _, needs, _ in reversed(told):
+        wanted |= set(needs) if name in wanted else set()
     return Plan(
         [
             Stage(name, _later(run, of), tuple(needs), given, together=name in TOGETHER)
             for name, run, of, needs, given in told
+            if name in wanted
         ]
     )
 
@@ -188,10 +192,10 @@ def evaluated(work: Work) -> Mapping[str, Any]:
         "supervised listwise": [LinearPlackettLuce.from_pretrained(rivals / LINEAR)],
     }
     decoding = decoding_of(work.settings)
-    for name, row in ROWS.items():
+    for name in work.settings["rows"]:
         folders = [seed_folder(work.inputs[name], seed) for seed in seeds] if name in SEEDED else [work.inputs[name]]
         answers = work.folder / "answers"
-        policies[row] = [
+        policies[NAMES[name]] = [
             Kept(partial(load_policy, folder / POLICY, work.settings, decoding=decoding), answers / f"{name}-{number}")
             for number, folder in enumerate(folders)
         ]
@@ -201,7 +205,7 @@ def evaluated(work: Work) -> Mapping[str, Any]:
     )  # fmt: skip
     told = made.to_dict()
     durable.replace(work.folder / TABLE, (json.dumps(told, indent=1) + "\n").encode())
-    headline = told["rows"][ROWS["dapo"]]
+    headline = told["rows"][NAMES["dapo"]]
     return {metric: headline["metrics"][metric]["value"] for metric in METRICS} | {
         "valid": headline["validity"], "copies": headline["identity_rate"],
     }  # fmt: skip
@@ -219,7 +223,7 @@ def _about(data: str, size: str, settings: Gr2Settings) -> About:
         "mid-training on semantic IDs, fine-tuning on a teacher's traces, and reinforcement with a conditional reward. "
         "The policies of all stages are beside this card.",
         papers={"2602.07774": "GR2: Generative Reasoning Re-ranker", "2606.31984": "GR2 Technical Report"},
-        headline=ROWS["dapo"],
+        headline=NAMES["dapo"],
         usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data),
         limits="Trained and tested on one public data set, with one relevant item a request, and only on requests "
         "whose item the first stage listed. What is known of candidates is counted from the purchases of this data "

@@ -99,12 +99,12 @@ def collect_traces(mode: str) -> Callable[[Work], Mapping[str, Any]]:
 
 
 def traced(settings: Mapping[str, Any], found: Prepared) -> Requests:
-    """The requests that the teacher is asked about, the same in every stage."""
-    most = settings["traces"]["most"]
-    if not most or most >= len(found.learn):
-        return found.learn
-    rows = np.random.default_rng([settings["seed"], 1]).permutation(len(found.learn))[:most]
-    return found.learn.take(np.sort(rows))
+    """The requests that the teacher is asked about, the same in every stage; all of them again for each copy."""
+    most, copies = settings["traces"]["most"], settings["traces"]["copies"]
+    rows = np.arange(len(found.learn))
+    if most and most < len(rows):
+        rows = np.sort(np.random.default_rng([settings["seed"], 1]).permutation(rows)[:most])
+    return found.learn if len(rows) == len(found.learn) and copies == 1 else found.learn.take(np.tile(rows, copies))
 
 
 def _teacher(work: Work, given: Materials) -> Teacher:

@@ -16,6 +16,8 @@ from rerank_env.rewards.errors import InputError
 LEARN_FROM = ("train", "validation", "both")
 TEACHERS = ("rule", "local", "server")
 STARTS = ("midtrain", "sft-targeted", "sft-rejection")
+ROWS = ("sft-targeted", "sft-rejection", "teacher", "opd", "dapo-naive", "dapo", "dapo-gain", "internalise")
+"""The stages that make a policy which the table can compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,9 @@ class Midtrain:
 @dataclass(frozen=True, kw_only=True)
 class Traces:
     """Who explains: `teacher` "rule", "local" (the model `name`) or "server" (the model `name` at `url`), asked at most
-    `tries` times a request in rejection mode, for at most `most` requests (0: all), at `temperature`.
+    `tries` times a request in rejection mode, for at most `most` requests (0: all), at `temperature`. With
+    `copies` every request is asked about so many times, each in an order of its own: more to learn from where teachers
+    are cheap.
     """
 
     teacher: str = "rule"
@@ -104,6 +108,7 @@ class Traces:
     url: str = ""
     tries: int = 8
     most: int = 0
+    copies: int = 1
     temperature: float = 1.0
     batch: int = 256
     concurrency: int = 8
@@ -206,10 +211,13 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Gr2Settings:
-    """All of a run. `seed` decides everything that is made once; `seeds` are those of each reinforcement row."""
+    """All of a run. `seed` decides everything that is made once; `seeds` are those of each reinforcement row; `rows`
+    are the stages whose policies the table compares, and stages that none of them needs are left out.
+    """
 
     seed: int = 0
     seeds: tuple[int, ...] = (0, 1, 2)
+    rows: tuple[str, ...] = ROWS
     lists: Lists = field(default_factory=Lists)
     ids: Ids = field(default_factory=Ids)
     remarks: Remarked = field(default_factory=Remarked)
@@ -231,6 +239,10 @@ class Gr2Settings:
         seeds = tuple(whole("seeds", seed, least=0) for seed in self.seeds)
         if not seeds or len(set(seeds)) < len(seeds):
             raise InputError(f"seeds are {seeds}; give at least one, and each once")
+        for row in self.rows:
+            one_of("row", row, ROWS)
+        if "dapo" not in self.rows or len(set(self.rows)) < len(self.rows):
+            raise InputError(f"rows are {', '.join(self.rows) or 'none'}; name 'dapo' among them, and each once")
         one_of("lists.learn_from", self.lists.learn_from, LEARN_FROM)
         one_of("traces.teacher", self.traces.teacher, TEACHERS)
         one_of("opd.start", self.opd.start, STARTS)
@@ -241,6 +253,7 @@ class Gr2Settings:
                 _check(f"{group.name}.{setting.name}", getattr(value, setting.name))
         whole("lists.watch", self.lists.watch, least=1)
         whole("traces.tries", self.traces.tries, least=1)
+        whole("traces.copies", self.traces.copies, least=1)
 
     def group(self, *names: str) -> dict[str, Any]:
         """The named groups and single fields as plain data, for a stage's settings."""

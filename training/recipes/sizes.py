@@ -55,8 +55,19 @@ class Size:
 SIZES: Mapping[str, Size] = {
     "tiny": Size(
         Gr2Settings(
-            sft=Sft(lr=2e-3, epochs=3, batch=32, micro_batch=32),
-            opd=Opd(learning_rate=3e-4),
+            lists=Lists(watch=1000),
+            model=Model(vocabulary=1024),
+            midtrain=Midtrain(steps=500, lr=1e-3),
+            traces=Traces(copies=3, batch=2048),
+            sft=Sft(lr=2e-3, epochs=1, batch=32, micro_batch=32),
+            teacher=Teacher(width=128, layers=6, heads=4, lr=2e-3),
+            opd=Opd(
+                start="sft-targeted", steps=150, learning_rate=1e-4, groups_per_step=16, group_size=4, micro_batch=64,
+                max_tokens=96, distill_weight=0.5, reward_weight=1.0,
+            ),
+            dapo=Dapo(steps=150, learning_rate=3e-5, micro_batch=128, max_tokens=96, validate_every=25),
+            internalise=Internalise(learning_rate=3e-5, max_tokens=32),
+            answering=Answering(max_tokens=96),
         ),
         Speed("two CPU cores", learned=28_000, read=90_000, written=12_000),
         prompt=75,
@@ -120,7 +131,7 @@ def foretold(size: Size, settings: Gr2Settings, *, learned_from: int, tested: in
     What trees, IDs and lists take is left out: it is minutes at any size.
     """
     s, speed = settings, size.speed
-    traced = min(s.traces.most or learned_from, learned_from)
+    traced = min(s.traces.most or learned_from, learned_from) * s.traces.copies
     seen = (size.prompt + size.answer) * (1 + s.sft.direct_share)
     answered = s.traces.teacher != "rule"
     asked = traced * (size.prompt / speed.read + size.answer / speed.written) if answered else 0.0

@@ -93,23 +93,24 @@ def collect(
 
 def _run(requests: Requests, asking: Asking, batches: list[IntArray], folder: Path, engine: str) -> Iterator[int]:
     """How many requests have been settled, batch by batch, and are in a part or can be had from the journal."""
-    if engine == "ray":
-        from rerank_env.training.language.traces.cluster import settle
-
-        for traces in settle(requests, asking, batches):
-            store.write_part(folder, traces)
-            yield len(traces)
-        return
     with Journal(folder) as journal:
+        seconds = SECONDS_BETWEEN
+        if engine == "ray":
+            from rerank_env.training.language.traces.cluster import settle
+
+            settled = settle(requests, asking, batches, known=journal.known, keep=journal.add)
+            seconds = 0.0  # what workers settle has not been in the journal
+        else:
+            settled = (asking.settle(requests, rows_B, known=journal.known, keep=journal.add) for rows_B in batches)
         waiting: list[Trace] = []
         written = time.monotonic()
-        for number, rows_B in enumerate(batches, start=1):
-            waiting += asking.settle(requests, rows_B, known=journal.known, keep=journal.add)
-            if number == len(batches) or time.monotonic() - written >= SECONDS_BETWEEN:
+        for number, traces in enumerate(settled, start=1):
+            waiting += traces
+            if number == len(batches) or time.monotonic() - written >= seconds:
                 store.write_part(folder, waiting)
                 journal.settle(trace.request for trace in waiting)
                 waiting, written = [], time.monotonic()
-            yield len(rows_B)
+            yield len(traces)
 
 
 def _made_of(requests: Requests, asking: Asking) -> dict[str, Any]:
