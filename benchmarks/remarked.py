@@ -36,6 +36,9 @@ LEARNING_RATE = 5e-3
 LESSONS = 16
 """Of one update, when a model is taught."""
 
+CONTEXT = 16
+"""How many of the last tokens of a prompt are taught with; positions are relative, so whole prompts work too."""
+
 
 @dataclass(frozen=True)
 class Levels:
@@ -110,7 +113,7 @@ def model_for(tokenizer: Any, *, width: int = 128, layers: int = 4, heads: int =
 def teach(policy: LanguagePolicy, prompts: list[Prompt], answers: list[str], *, updates: int, seed: int = 0) -> None:
     """Train the policy's model on the answers, the prompts not learned, until it writes the like."""
     model, pad_id = policy.model, policy.pad_id
-    asked, told = policy.prompt_ids(prompts), [policy.completion_ids(answer) for answer in answers]
+    asked, told = [ids[-CONTEXT:] for ids in policy.prompt_ids(prompts)], [policy.completion_ids(answer) for answer in answers]
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=updates, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rerank_env.prompts import Asked
-from rerank_env.rewards.arrays import PAD, IntArray, VerdictArray
+from rerank_env.rewards.arrays import IntArray, VerdictArray
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What was written to requests: for each of B requests its N answers.
+    """What was written to requests: for each of B requests its `n` answers.
 
     `texts_BN`, `ids_BN` (tokens, the end-of-text token included where it was written), `logprobs_BN` (one number a
     token under the law it was drawn from, see `rerank_env.agents.language.generation.Generated`), `finished_BN`.
@@ -26,6 +26,7 @@ class Answers:
     ids_BN: list[list[list[int]]]
     logprobs_BN: list[list[list[float]]]
     finished_BN: list[list[bool]]
+    n: int
 
     @property
     def texts(self) -> list[list[str]]:
@@ -34,11 +35,7 @@ class Answers:
 
     def read(self) -> tuple[IntArray, VerdictArray]:
         """Rankings of the requests as they were asked about, int64 [B, N, K], -1 where invalid, and verdicts [B, N]."""
-        copies = len(self.texts_BN[0]) if self.texts_BN else 0
-        read = [self.asked.read([texts[copy] for texts in self.texts_BN]) for copy in range(copies)]
-        if not read:
-            rows, width = self.asked.order_BK.shape
-            return np.full((rows, copies, width), PAD, dtype=np.int64), np.zeros((rows, copies), dtype=np.int8)
+        read = [self.asked.read([texts[copy] for texts in self.texts_BN]) for copy in range(self.n)]
         return (
             np.stack([one.rankings_BK for one in read], axis=1),
             np.stack([one.verdicts_B for one in read], axis=1),

@@ -36,7 +36,7 @@ def by_transformers(
     law_settings: dict[str, Any] = {"do_sample": False}
     if not decoding.is_greedy:
         law_settings = {"do_sample": True, "temperature": decoding.temperature, "top_p": decoding.top_p, "top_k": 0}
-    settings = GenerationConfig(  # type: ignore[no-untyped-call]
+    settings = GenerationConfig(
         max_new_tokens=decoding.max_tokens, eos_token_id=list(ends), pad_token_id=pad_id,
         return_dict_in_generate=True, output_scores=True, **law_settings,
     )  # fmt: skip

@@ -174,6 +174,7 @@ class LanguagePolicy:
             [made.ids[row : row + n] for row in rows],
             [made.logprobs[row : row + n] for row in rows],
             [made.finished[row : row + n] for row in rows],
+            n,
         )
 
     def completion_ids(self, completion: str | Sequence[int]) -> list[int]:

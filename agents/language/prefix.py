@@ -44,7 +44,7 @@ _ROOM = 64
 """Slots by which a full cache grows."""
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class RoomyLayer(DynamicLayer):
     """Keys and values of one layer in a buffer with room to grow, so that a new token does not copy the old ones."""
 
     _buffers: tuple[Tensor, Tensor] | None = None
@@ -68,7 +68,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def selected(self, rows_R: Tensor) -> RoomyLayer:
         """A copy of these rows; the layer itself stays as it is."""
-        layer = RoomyLayer()  # type: ignore[no-untyped-call]
+        layer = RoomyLayer()
         if self.keys is not None and self.values is not None:
             layer.lazy_initialization(self.keys, self.values)
             layer.keys, layer.values = self.keys.index_select(0, rows_R), self.values.index_select(0, rows_R)
@@ -203,7 +203,7 @@ def read(model: Any, before: Prefilled | None, plan: Plan, *, pad_id: int) -> Pr
     if before is None:
         cache, mask_RS, lengths_R = DynamicCache(), mask_RW, torch.zeros_like(counts_R)
         layers = DynamicCache(config=_base(model).config).layers
-        cache.layers = [RoomyLayer() for _ in layers]  # type: ignore[no-untyped-call]
+        cache.layers = [RoomyLayer() for _ in layers]
     else:
         parents_R = torch.tensor(plan.parents, device=device)
         cache = selected_cache(before.cache, parents_R)

@@ -70,6 +70,7 @@ def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: b
     target = Path(folder)
     record: dict[str, Any] = {"kind": KIND, "version": VERSION, **described(policy.writer)}
     record |= {"decoding": asdict(policy.decoding), "adapter": None, "remarks": policy.remarks is not None}
+    record |= {"tokenizer": type(policy.tokenizer).__name__, "probe": _probe(policy.tokenizer)}
     ids = policy.writer.ids
     packed = None if ids is None else _packed(ids._table)
     with durable.writing(target):
@@ -114,15 +115,23 @@ def load(
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype}
     told = None if record is None else record["adapter"]
     base = os.fspath(name_or_folder) if told is None else folder / _BASE if told == _BASE else told
+    import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    # Left to itself transformers takes the class that the model's type usually has, and its rules of splitting words.
+    reader = AutoTokenizer if record is None else getattr(transformers, record["tokenizer"], AutoTokenizer)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name_or_folder)
+        tokenizer = reader.from_pretrained(name_or_folder)
         model = AutoModelForCausalLM.from_pretrained(base, **options)
         for place in ([] if told is None else [folder]) + ([] if adapter is None else [Path(adapter)]):
             model = _with_adapter(model, place)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the model in {name_or_folder} cannot be read ({error}); save it again") from error
+    if record is not None and _probe(tokenizer) != record["probe"]:
+        raise CheckpointError(
+            f"the tokenizer in {folder} reads texts differently than when it was saved; use the release of "
+            "transformers that saved it"
+        )
     if device is not None:
         model = model.to(device)
     model.train(False)
@@ -161,6 +170,11 @@ def _with_adapter(model: Any, place: Path) -> Any:
             f'adapters need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
         ) from error
     return PeftModel.from_pretrained(model, place, is_trainable=True)
+
+
+def _probe(tokenizer: Any) -> list[int]:
+    """How a tokenizer reads a text with what prompts and answers have: numbers, words, tags, other scripts."""
+    return list(tokenizer("<think>1. Über 42 | near 9, [3] > [10]</think>\n<answer>[2, 1]</answer>")["input_ids"])
 
 
 def _marks(path: Path) -> list[Any]:

@@ -89,7 +89,7 @@ def test_several_kinds_of_models_read_shared_prompts(kind: str, attention: str) 
     model = of(kind, attn_implementation=attention, bos_token_id=None, eos_token_id=2, pad_token_id=0, **more)
     assert can_share(model)
     head, middle = list(range(3, 33)), list(range(33, 60))
-    prompts = [head + middle + [5], head + middle + [6, 7, 8], head + [9, 10], head + middle + [5], [4, 4, 4]]
+    prompts = [head + middle + [5], head + middle + [6, 7, 8], [*head, 9, 10], head + middle + [5], [4, 4, 4]]
     for some in (prompts, prompts[:4]):
         both = [
             generate(model, 0, 2, some, decoding=Decoding(max_tokens=6, share_prefix=share)) for share in (True, False)

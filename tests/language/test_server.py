@@ -17,12 +17,15 @@ import numpy as np
 import pytest
 
 pytest.importorskip("openai")
+pytest.importorskip("pyarrow")
 
 from rerank_env.agents.language.server import ServerModel, ServerPolicy
 from rerank_env.agents.policy import Policy
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import PromptWriter
 from rerank_env.rewards.errors import InputError, RerankError, ServerError
+from rerank_env.training.language.traces import ServerTeacher, collect
+from rerank_env.training.language.traces.prompting import HINT
 
 HERE = Path(__file__).parent
 Served = Callable[..., ServerModel]
@@ -162,6 +165,34 @@ def test_a_policy_behind_a_server_reads_answers_strictly(served: Served) -> None
     assert policy.rank(requests, rng=np.random.default_rng(0)).tolist() == [[-1] * 3] * 2
 
 
+def test_a_server_that_dies_while_traces_are_collected_is_replaced_and_nothing_is_asked_twice(
+    served: Served, tmp_path: Path
+) -> None:
+    requests, writer = Requests.of([[0, 1]] * 5, [[0, 1]] * 5), PromptWriter("tagged-list")
+    given: dict[str, Any] = {"mode": "rejection", "tries": 2, "directory": tmp_path / "traces"}
+    with pytest.raises(ServerError, match="did not answer"):
+        collect(requests, ServerTeacher(served("dying", concurrency=1)), writer, **given)
+    answered = requested(tmp_path)[:5]
+    (tmp_path / "log").unlink()
+    traces = collect(requests, ServerTeacher(served("ok", concurrency=3)), writer, **given)
+    seeds = [request["seed"] for request in answered + requested(tmp_path)]
+    assert len(seeds) == len(set(seeds)) == traces.statistics().calls == 10
+    assert traces.statistics().tokens_in == 110
+    assert {request["messages"][0]["role"] for request in answered} == {"system"}
+
+
+@pytest.mark.parametrize("mode", ["rejection", "targeted"])
+def test_only_a_targeted_server_is_told(served: Served, tmp_path: Path, mode: str) -> None:
+    requests = Requests.of([[0, 1]] * 2, [[0, 1]] * 2)
+    teacher = ServerTeacher(served("thinking"), name="big")
+    traces = collect(requests, teacher, PromptWriter("tagged-list"), mode=mode, tries=1, directory=tmp_path / "traces")
+    assert [HINT in request["messages"][-1]["content"] for request in requested(tmp_path)] == [mode == "targeted"] * 2
+    assert traces.column("teacher") == ["big"] * 2
+    others = [ServerModel("http://127.0.0.1:9", "tiny", temperature=0.5), ServerModel("http://127.0.0.1:9", "tiny2")]
+    assert len({teacher.fingerprint, *(ServerTeacher(other).fingerprint for other in others)}) == 3
+    assert ServerTeacher(ServerModel("http://127.0.0.1:9", "tiny")).fingerprint == teacher.fingerprint
+
+
 def test_no_chats_need_no_server_and_wrong_seeds_are_refused() -> None:
     nowhere = ServerModel("http://127.0.0.1:9/v1", "tiny")
     assert nowhere.complete([]) == []
@@ -187,8 +218,6 @@ def test_a_model_served_by_transformers_answers_and_its_traces_are_collected(tmp
     pytest.importorskip("uvicorn")
     pytest.importorskip("torch")
     from tiny import tiny_model, tiny_tokenizer
-
-    from rerank_env.training.language.traces import ServerTeacher, collect
 
     tokenizer = tiny_tokenizer()
     model = tiny_model(tokenizer)

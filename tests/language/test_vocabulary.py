@@ -15,6 +15,7 @@ from rerank_env.semantic_ids import SemanticIds
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(?!rerank_env|tests).*"),
+    pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"),
 ]
 
 TEXTS = ["a red lip colour", "a shampoo", "a brush for hair"]

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from rerank_env.agents.language.vocabulary import tables
-from rerank_env.rewards.errors import DivergedError, InputError, MissingExtraError
+from rerank_env.rewards.errors import CheckpointError, DivergedError, InputError, MissingExtraError
 from rerank_env.training.language.checkpoints import KEPT, DurableCheckpoints, begin
 from rerank_env.training.language.exam import RECALL, Exam
 from rerank_env.training.language.packing import Blocks, collated
@@ -36,7 +37,8 @@ OnLog = Callable[[str, Mapping[str, float]], None]
 class MidTrainer(DurableCheckpoints, Trainer):
     """Transformers' trainer with an exam for an evaluation.
 
-    A loss or a gradient that is not finite raises `DivergedError` before it reaches the weights.
+    A loss or a gradient that is not finite raises `DivergedError` before it reaches the weights, and a disk that refuses
+    a checkpoint `CheckpointError`.
     """
 
     def __init__(self, exam: Exam | None, **others: Any) -> None:
@@ -70,6 +72,17 @@ class MidTrainer(DurableCheckpoints, Trainer):
         if not torch.isfinite(loss):
             raise DivergedError(f"the loss of update {self.state.global_step + 1} is {loss.item()}")
         return found
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        try:
+            super()._save_checkpoint(model, trial)
+        except CheckpointError:
+            raise
+        except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch and safetensors have their own for files
+            raise CheckpointError(
+                f"checkpoint {self.state.global_step} in {self.args.output_dir} could not be written ({error}); the "
+                "one before is untouched, so free some space and run it again"
+            ) from error
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         trainer: Any = super()

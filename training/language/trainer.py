@@ -211,11 +211,13 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], _images: Any, _fields: Any, num_generations: int, *_: Any
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Answers drawn from numbers that (seed, step, round, process) decide; equal prompts are read once."""
+        """Answers drawn from numbers that (seed, step, round) decide, whoever draws; equal prompts are read once."""
         draw, round_, _ids = self._asked
         copies = 1 if self.config.shuffle == "inside" else num_generations
-        key = [self.config.seed, draw, round_, self.accelerator.process_index]
-        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+        key = [self.config.seed, draw, round_]
+        generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+        others = self.accelerator.process_index * len(prompt_ids)
+        torch.rand((others, self.config.max_tokens), dtype=torch.float64, generator=generator)  # what they draw by
         with unwrap_model_for_generation(
             self.model_wrapped, self.accelerator, gather_deepspeed3_params=self.args.ds3_gather_for_generation
         ) as model:
@@ -225,7 +227,7 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
                 self.policy.eos_ids,
                 prompt_ids[::copies],
                 decoding=sampling(self.policy, self.config),
-                generator=torch.Generator().manual_seed(seed),
+                generator=generator,
                 n=copies,
             )
         return made.ids, made.logprobs

@@ -26,7 +26,7 @@ from rerank_env.training.recipes import Recipe
 from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.folder import RunFolder
-from rerank_env.training.recipes.settings import Gr2Settings
+from rerank_env.training.recipes.settings import SEEDED, Gr2Settings
 from rerank_env.training.recipes.sizes import foretold, size_of
 from rerank_env.training.recipes.stages import Plan, Stage, Work
 from rerank_env.training.recipes.tables import METRICS, Kept, table
@@ -50,9 +50,6 @@ TOGETHER = ("midtrain", *NAMES)
 
 REWARDS = ("reward", "naive", "gain")
 """The settings of reinforcement that name a reward."""
-
-SEEDED = ("dapo-naive", "dapo", "dapo-gain", "internalise")
-"""The stages that make a policy a seed."""
 
 USAGE = """```python
 import numpy as np
@@ -134,7 +131,7 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
             {**learned, **settings.group("teacher", "midtrain")},
         ),
         (
-            "opd", "learning.distil", "", [*inputs, begins, "teacher"],
+            "opd", "learning.distil", "", [*inputs, begins, settings.opd.teacher],
             {**words, **settings.group("opd"), **rewards["reward"]},
         ),
         *(

@@ -55,7 +55,7 @@ def check(settings: Gr2Settings) -> None:
     if settings.midtrain.steps:
         midtrain.MidtrainConfig(**told["midtrain"], seed=seed)
     SftConfig(**_without(told["sft"], *WEIGHTS), seed=seed)
-    opd.OpdConfig(**_without(told["opd"], "start"), seed=seed)
+    opd.OpdConfig(**_without(told["opd"], "start", "teacher"), seed=seed)
     reinforced = _without(told["dapo"], "start", *REWARDS)
     for group in (reinforced, reinforced | told["internalise"]):
         dapo.DapoConfig(**group, seed=seed)
@@ -181,11 +181,11 @@ def distil(work: Work) -> Mapping[str, Any]:
     start = work.inputs[work.settings["opd"]["start"]]
     policy = load_policy(start / POLICY, work.settings, decoding=decoding_of(work.settings))
     policy.model = adapted(policy.model, work.settings["model"]["adapter"], seed=work.settings["seed"])
-    config = opd.OpdConfig(**_without(work.settings["opd"], "start"), seed=work.settings["seed"])
+    config = opd.OpdConfig(**_without(work.settings["opd"], "start", "teacher"), seed=work.settings["seed"])
     result = opd.run(
         policy,
         found.learn,
-        load_policy(work.inputs["teacher"] / POLICY, work.settings),
+        load_policy(work.inputs[work.settings["opd"]["teacher"]] / POLICY, work.settings),
         directory=work.training,
         config=config,
         reward=work.settings["reward"],

@@ -19,6 +19,12 @@ STARTS = ("midtrain", "sft-targeted", "sft-rejection")
 ROWS = ("sft-targeted", "sft-rejection", "teacher", "opd", "dapo-naive", "dapo", "dapo-gain", "internalise")
 """The stages that make a policy which the table can compare."""
 
+SEEDED = ("dapo-naive", "dapo", "dapo-gain", "internalise")
+"""Those that make a policy a seed."""
+
+DISTILLED = ("teacher", "sft-rejection")
+"""The stages whose policy OPD may imitate."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lists:
@@ -145,9 +151,12 @@ class Teacher:
 
 @dataclass(frozen=True, kw_only=True)
 class Opd:
-    """On-policy distillation, from the policy of stage `start`: fields of `OpdConfig`. The reward is that of `Dapo`."""
+    """On-policy distillation, from the policy of stage `start` towards that of stage `teacher`: fields of `OpdConfig`.
+    The reward is that of `Dapo`.
+    """
 
     start: str = "midtrain"
+    teacher: str = "teacher"
     steps: int = 200
     learning_rate: float = 1e-4
     groups_per_step: int = 32
@@ -246,6 +255,7 @@ class Gr2Settings:
         one_of("lists.learn_from", self.lists.learn_from, LEARN_FROM)
         one_of("traces.teacher", self.traces.teacher, TEACHERS)
         one_of("opd.start", self.opd.start, STARTS)
+        one_of("opd.teacher", self.opd.teacher, DISTILLED)
         one_of("dapo.start", self.dapo.start, STARTS)
         for group in fields(self):
             value = getattr(self, group.name)

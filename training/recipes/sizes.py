@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rerank_env.rewards.arguments import one_of
 from rerank_env.training.recipes.settings import (
+    SEEDED,
     Answering,
     Dapo,
     Gr2Settings,
@@ -56,17 +57,19 @@ SIZES: Mapping[str, Size] = {
     "tiny": Size(
         Gr2Settings(
             lists=Lists(watch=1000),
+            rows=("sft-targeted", "sft-rejection", "opd", "dapo-naive", "dapo", "internalise"),
             model=Model(vocabulary=1024),
-            midtrain=Midtrain(steps=500, lr=1e-3),
+            midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
             traces=Traces(copies=3, batch=2048),
             sft=Sft(lr=2e-3, epochs=1, batch=32, micro_batch=32),
-            teacher=Teacher(width=128, layers=6, heads=4, lr=2e-3),
+            teacher=Teacher(lr=2e-3),
             opd=Opd(
-                start="sft-targeted", steps=150, learning_rate=1e-4, groups_per_step=16, group_size=4, micro_batch=64,
+                start="sft-targeted", teacher="sft-rejection", steps=100, learning_rate=1e-4, groups_per_step=16,
+                group_size=4, micro_batch=64,
                 max_tokens=96, distill_weight=0.5, reward_weight=1.0,
             ),
-            dapo=Dapo(steps=150, learning_rate=3e-5, micro_batch=128, max_tokens=96, validate_every=25),
-            internalise=Internalise(learning_rate=3e-5, max_tokens=32),
+            dapo=Dapo(steps=100, learning_rate=3e-5, micro_batch=128, max_tokens=96, validate_every=25),
+            internalise=Internalise(steps=100, learning_rate=3e-5, max_tokens=32),
             answering=Answering(max_tokens=96),
         ),
         Speed("two CPU cores", learned=28_000, read=90_000, written=12_000),
@@ -147,7 +150,8 @@ def foretold(size: Size, settings: Gr2Settings, *, learned_from: int, tested: in
     round_of = reinforced(s.dapo.steps, s.dapo.groups_per_step, s.dapo.group_size, size.answer) * len(s.seeds)
     second = reinforced(s.internalise.steps, s.dapo.groups_per_step, s.dapo.group_size, size.direct) * len(s.seeds)
     opd = reinforced(s.opd.steps, s.opd.groups_per_step, s.opd.group_size, size.answer)
-    rows = 2 * tested * (3 + 4 * len(s.seeds))  # as they came, and shuffled
+    asked_of = sum(len(s.seeds) if row in SEEDED else 1 for row in s.rows)
+    rows = 2 * tested * asked_of  # as they came, and shuffled
     seconds = {
         "midtrain": mid / speed.learned,
         "traces-targeted": asked,
