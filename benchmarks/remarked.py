@@ -32,12 +32,12 @@ SHOWN = 500
 ID_WORDS = tuple(f"<{level}_{code}>" for level in "abcd" for code in range(256))
 """Words of semantic IDs, which the recipe adds to a vocabulary; nothing here is shown in them."""
 
+NUMBERS = tuple(f", {number}" for number in range(1, SLATE_SIZE + 1))
+"""Single tokens here, unlike in the recipe, so that the next number follows from the token before it."""
+
 LEARNING_RATE = 5e-3
 LESSONS = 16
 """Of one update, when a model is taught."""
-
-CONTEXT = 16
-"""How many of the last tokens of a prompt are taught with; positions are relative, so whole prompts work too."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def tokenizer_for(requests: Requests, *writers: PromptWriter) -> Any:
         texts += [message["content"] for prompt in prompts for message in prompt.chat] + answers
     orders_BK = random_rankings(some.sizes_B, SLATE_SIZE, np.random.default_rng(0))
     texts += [str((order + 1).tolist()) for order in orders_BK]
-    return build_tokenizer(texts, vocab_size=VOCABULARY, extra_tokens=ID_WORDS)
+    return build_tokenizer(texts, vocab_size=VOCABULARY, extra_tokens=(*NUMBERS, *ID_WORDS))
 
 
 def model_for(tokenizer: Any, *, width: int = 128, layers: int = 4, heads: int = 4, seed: int = 0) -> Any:
@@ -113,7 +113,7 @@ def model_for(tokenizer: Any, *, width: int = 128, layers: int = 4, heads: int =
 def teach(policy: LanguagePolicy, prompts: list[Prompt], answers: list[str], *, updates: int, seed: int = 0) -> None:
     """Train the policy's model on the answers, the prompts not learned, until it writes the like."""
     model, pad_id = policy.model, policy.pad_id
-    asked, told = [ids[-CONTEXT:] for ids in policy.prompt_ids(prompts)], [policy.completion_ids(answer) for answer in answers]
+    asked, told = policy.prompt_ids(prompts), [policy.completion_ids(answer) for answer in answers]
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=updates, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)

@@ -76,11 +76,11 @@ class Automaton:
         bodies: list[tuple[tuple[Sign, ...], State]] = [(signs(before), At(everybody))]
         if kind == "json":
             bodies.append((signs(_EXPLAINED), Free(in_string=True)))
-        opened = [(signs("<answer>") + text, state) for text, state in bodies]
+        opened = [(signs("<answer>") + text, state) for text, state in bodies] if self.is_tagged else []
         self._choices: dict[Place, list[tuple[tuple[Sign, ...], State]]] = {
             "body": bodies,
             "thought": opened,
-            "quoted": [(signs(_RANKED), At(everybody))],
+            "quoted": [(signs(_RANKED), At(everybody))] if kind == "json" else [],
             "end": [],
         }
         self.start: State = Free(in_string=False, begun=False) if self.is_tagged else At("body")

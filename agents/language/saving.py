@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError
 
 from rerank_env import durable
 from rerank_env.agents.evidence.remarks import EvidenceRemarks
@@ -80,9 +81,7 @@ def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: b
             try:
                 record["adapter"] = _write_model(policy.model, place, with_base=with_base)
                 policy.tokenizer.save_pretrained(place)
-            except Exception as error:
-                if type(error).__name__ != "SafetensorError":
-                    raise
+            except SafetensorError as error:  # what it makes of a refusal of the disk
                 raise CheckpointError(
                     f"{target} could not be written ({error}); free some space, and save it again"
                 ) from error

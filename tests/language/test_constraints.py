@@ -240,9 +240,9 @@ def test_a_tokenizer_without_single_characters_is_refused() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    inner = Tokenizer(models.WordLevel({"[1,": 0, "2]": 1, "a": 2, "</s>": 3, "[": 4}, unk_token="a"))
+    inner = Tokenizer(models.WordLevel({"[1,": 0, "2]": 1, "a": 2, "</s>": 3, "[": 4, "?": 5}, unk_token="?"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", unk_token="a")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", unk_token="?")
     with pytest.raises(InputError, match="alone"):
         constraint_of(tokenizer, "list", [2])
 

@@ -407,42 +407,34 @@ def test_a_random_order_of_the_library_and_of_the_rows_agree_in_law() -> None:
 def test_a_policy_of_this_process_teaches_at_a_temperature_and_is_told_the_target_in_the_prompt(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from tiny import taught_model, tiny_tokenizer
+    from tiny import tiny_model, tiny_tokenizer
 
     from rerank_env.agents.language.decoding import Decoding
     from rerank_env.agents.language.policy import LanguagePolicy
-    from rerank_env.prompts import ask
     from rerank_env.training.language.traces import LocalTeacher
-    from rerank_env.training.language.traces.prompting import targeted
+    from rerank_env.training.language.traces.prompting import shown, targeted
 
-    requests, tokenizer = requests_of(6, 2), tiny_tokenizer()
-    asked = ask(requests, WRITER)
-    prompts = [
-        tokenizer.apply_chat_template(prompt.chat, tokenize=False, add_generation_prompt=True)
-        for prompt in [*asked.prompts, *targeted(asked, [row % 2 for row in range(6)]).prompts]
-    ]
-    answer = "<think>ab</think><answer>[1, 2]</answer>"
-    model = taught_model(tokenizer, prompts, [answer] * len(prompts), updates=60)
-    policy = LanguagePolicy(model, tokenizer, WRITER, decoding=Decoding(max_tokens=40))
-    teacher = LocalTeacher(policy, decoding=Decoding(max_tokens=40))
-    assert LocalTeacher(policy).decoding == Decoding(max_tokens=40, temperature=1.0)
-    traces = collect(requests, teacher, WRITER, directory=tmp_path / "told", tries=2, shuffle=False)
-    assert traces.accepted_T.tolist() == [True, False] * 3
-    assert traces.column("completion") == [answer, ""] * 3
-    assert traces.column("tries") == [1, 2] * 3
-    hinted = tokenizer.apply_chat_template(
-        targeted(asked, [0] * 6).prompts[0].chat, tokenize=True, add_generation_prompt=True, return_dict=True
-    )
-    assert traces.column("tokens_in")[0] == len(hinted["input_ids"])
-    told = len(tokenizer(answer, add_special_tokens=False)["input_ids"]) + 1
-    assert traces.column("tokens_out") == [told, 2 * told] * 3
-    sampling = LocalTeacher(policy, decoding=Decoding(max_tokens=40, temperature=3.0))
-    first, second = (
-        collect(requests, sampling, WRITER, mode="rejection", directory=tmp_path / name) for name in ("one", "two")
-    )
-    assert first.table.equals(second.table)
-    assert max(first.column("tries")) > 1
-    assert len({teacher.fingerprint, sampling.fingerprint, LocalTeacher(policy).fingerprint}) == 3
+    requests, tokenizer = requests_of(3, 2), tiny_tokenizer()
+    model = tiny_model(tokenizer)
+    policy = LanguagePolicy(model, tokenizer, WRITER, decoding=Decoding(max_tokens=24, constrained=True))
+    teacher = LocalTeacher(policy, name="tiny")
+    assert teacher.decoding == Decoding(max_tokens=24, constrained=True, temperature=1.0)
+    asked = shown(requests, np.array([[0, 1]] * 3), WRITER)
+    seeds_B, targets_B = np.array([4, 5, 6]), np.array([1, 0, 1])
+    said = teacher.propose(asked, targets_B=targets_B, seeds_B=seeds_B)
+    assert [proposal.verdict for proposal in said] == [Verdict.OK] * 3  # a random model, but constrained
+    assert said == teacher.propose(asked, targets_B=targets_B, seeds_B=seeds_B)
+    assert said != teacher.propose(asked, targets_B=targets_B, seeds_B=seeds_B + 1)
+    for told in (None, targets_B):
+        prompts = asked.prompts if told is None else targeted(asked, told).prompts
+        counts = [len(ids) for ids in policy.prompt_ids(prompts)]
+        assert [p.tokens_in for p in teacher.propose(asked, targets_B=told, seeds_B=seeds_B)] == counts
+    assert all(0 < proposal.tokens_out <= 24 for proposal in said)
+    traces = collect(requests, teacher, WRITER, mode="rejection", directory=tmp_path, tries=2)
+    assert traces.column("teacher") == ["tiny"] * 3
+    assert traces.manifest["teacher_fingerprint"] == teacher.fingerprint
+    others = [LocalTeacher(policy, decoding=Decoding()), LocalTeacher(policy, name="other")]
+    assert len({teacher.fingerprint, *(other.fingerprint for other in others)}) == 3
     before = teacher.fingerprint
     model.lm_head.weight.data.mul_(1.5)
     assert teacher.fingerprint != before

@@ -117,11 +117,14 @@ def mix(
         if not texts.get(task):
             raise InputError(f"the task {task!r} has a weight of {wanted[task]} but no texts; give some, or weight 0")
     rng = np.random.default_rng(whole("seed", seed, least=0))
-    parts = {task: encoded(texts[task], tokenizer, task) for task in wanted}
     total = sum(wanted.values())
     largest = max(wanted, key=lambda task: wanted[task])
-    count = len(parts[largest].ids_N) * total / wanted[largest] if tokens is None else whole("tokens", tokens, least=1)
-    drawn = [part.take(_drawn(part.lengths_D, count * wanted[task] / total, rng)) for task, part in parts.items()]
+    drawn = []
+    for task in sorted(wanted, key=lambda task: task != largest):  # the largest first: it may say how many tokens
+        budget = None if tokens is None else whole("tokens", tokens, least=1) * wanted[task] / total
+        drawn.append(_drawn(texts[task], tokenizer, task, budget, rng))
+        if tokens is None:
+            tokens = round(len(drawn[0].ids_N) * total / wanted[largest])
     return joined(drawn).take(rng.permutation(sum(map(len, drawn))))
 
 
@@ -136,20 +139,33 @@ def joined(parts: Sequence[Documents]) -> Documents:
     )
 
 
-def _drawn(lengths_D: IntArray, tokens: float, rng: np.random.Generator) -> IntArray:
-    """Numbers of documents in random order, each as often as the others or once more, up to about `tokens` tokens."""
+def _drawn(
+    texts: Sequence[Text], tokenizer: Any, task: str, tokens: float | None, rng: np.random.Generator
+) -> Documents:
+    """Texts in random order, each as often as the others or once more, up to about `tokens` tokens; None: each once.
+
+    No more of them are cut into tokens than are needed.
+    """
+    order = rng.permutation(len(texts)).tolist()
+    parts: list[Documents] = []
+    for start in range(0, len(order), AT_A_TIME):
+        parts.append(encoded([texts[row] for row in order[start : start + AT_A_TIME]], tokenizer, task))
+        if tokens is not None and sum(len(part.ids_N) for part in parts) > tokens:
+            break
+    documents = joined(parts)
+    return documents if tokens is None else documents.take(_filling(documents.lengths_D, tokens, rng))
+
+
+def _filling(lengths_D: IntArray, tokens: float, rng: np.random.Generator) -> IntArray:
+    """The first documents that come nearest to so many tokens; beyond all of them, all again in other orders."""
     rows: list[IntArray] = []
-    left = tokens
+    order, left = np.arange(len(lengths_D)), tokens
     while True:
-        order = rng.permutation(len(lengths_D))
         filled = np.cumsum(lengths_D[order])
         if filled[-1] > left:
-            # the number of documents that comes nearest to what is left
             enough = int(np.searchsorted(filled, left))
             under = left - (filled[enough - 1] if enough else 0)
-            rows.append(order[: enough + int(filled[enough] - left <= under)])
-            return np.concatenate(rows)
+            return np.concatenate([*rows, order[: enough + int(filled[enough] - left <= under)]])
         rows.append(order)
         left -= int(filled[-1])
-        if left == 0:
-            return np.concatenate(rows)
+        order = rng.permutation(len(lengths_D))

@@ -37,8 +37,8 @@ OnLog = Callable[[str, Mapping[str, float]], None]
 class MidTrainer(DurableCheckpoints, Trainer):
     """Transformers' trainer with an exam for an evaluation.
 
-    A loss or a gradient that is not finite raises `DivergedError` before it reaches the weights, and a disk that refuses
-    a checkpoint `CheckpointError`.
+    A loss or a gradient that is not finite raises `DivergedError` before it reaches the weights; a disk that refuses a
+    checkpoint raises `CheckpointError`.
     """
 
     def __init__(self, exam: Exam | None, **others: Any) -> None:

@@ -263,8 +263,9 @@ class DapoTrainer(DurableCheckpoints, GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         counted_N = self.counted(inputs).any(dim=1)
-        rows = counted_N.nonzero().flatten()
-        inputs = resampling.trimmed(resampling.taken(inputs, rows if len(rows) else torch.zeros(1, dtype=torch.int64)))
+        kept = self._largest(max(int(counted_N.sum()), 1))  # processes compare their rollouts, so all keep as many
+        rows_N = torch.argsort(counted_N.int(), descending=True, stable=True)[:kept]
+        inputs = resampling.trimmed(resampling.taken(inputs, rows_N))
         self._counted += float(self.counted(inputs).sum())
         loss: Tensor = super()._compute_loss(model, inputs)
         terms_NT = self.token_terms(inputs, self._logits)

@@ -1,7 +1,7 @@
 """Which of several processes this one is: those that `accelerate launch` or `torchrun` started together.
 
-One process is the main one and writes; the others compute along. May import the standard library; accelerate is loaded
-where there is more than one process.
+One process is the main one and writes; the others compute along. May import the standard library; torch and accelerate
+are loaded where there is more than one process.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ class Crew:
         if self.size == 1:
             return
         try:
+            import torch
             from accelerate import PartialState
+            from accelerate.utils import parse_flag_from_env
         except ModuleNotFoundError as error:
             raise MissingExtraError(
                 f'several processes need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
             ) from error
-        PartialState().wait_for_everyone()
+        # where nobody says so, accelerate takes several processes without an accelerator for one each
+        on_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+        PartialState(cpu=on_cpu).wait_for_everyone()

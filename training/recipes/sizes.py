@@ -58,10 +58,10 @@ SIZES: Mapping[str, Size] = {
         Gr2Settings(
             lists=Lists(watch=1000),
             rows=("sft-targeted", "sft-rejection", "opd", "dapo-naive", "dapo", "internalise"),
-            model=Model(vocabulary=1024),
+            model=Model(width=96, layers=3, heads=3, vocabulary=1024),
             midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
-            traces=Traces(copies=3, batch=2048),
-            sft=Sft(lr=2e-3, epochs=1, batch=32, micro_batch=32),
+            traces=Traces(copies=2, batch=2048),
+            sft=Sft(lr=2.5e-3, epochs=1, batch=32, micro_batch=32, save_every=400),
             teacher=Teacher(lr=2e-3),
             opd=Opd(
                 start="sft-targeted", teacher="sft-rejection", steps=100, learning_rate=1e-4, groups_per_step=16,

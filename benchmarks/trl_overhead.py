@@ -1,0 +1,298 @@
+"""What our additions to TRL cost: their share of a DAPO step, and the whole step beside that of TRL's own trainer.
+
+    python benchmarks/trl_overhead.py            # writes docs/results/trl-overhead.json
+    python benchmarks/trl_overhead.py --dry-run  # prints only
+
+Needs the `language` extra. Real steps of `DapoTrainer` on the tiny recipe's shape: a model of width 128 and 4 layers,
+compact prompts with remarks, ten candidates, 16 groups of 8 answers with reasons, the reward `gr2`. The model has been
+taught the form of the answers, so that most are read to their end and scored (`valid_share`). Ours are the parts of a
+step that TRL has not: shuffling candidates, writing the prompts, putting them in tokens (which TRL does too), reading
+answers, paying them, and the bookkeeping of dynamic sampling with all else that our trainer does around TRL's methods.
+Writing answers and the loss are not ours; nor is the writing of answers to fresh requests where groups were dead, whose
+rounds are counted in `resampling_rounds`. Times are those of the part itself, without what it calls that is a part too.
+
+The rival is `trl.GRPOTrainer` with the same weights, prompts, lengths and reward, told the same; it is compared with
+ours without resampling, which it has not. Ours reads a prompt once for its eight answers, in writing and in the loss.
+A repeat trains each from the same weights for a few steps, of which the first is not counted; the clock runs from the
+end of a step to the end of the next.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from record import finish, options_of, spread
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+GOAL_PERCENT = 3.0
+REWARD = "gr2"
+GROUPS, GROUP_SIZE, MICRO_BATCH = 16, 8, 64
+MAX_TOKENS = 128
+RESAMPLES = 2
+REQUESTS = 512
+OURS = ("shuffles", "prompts", "tokens", "reading", "reward", "bookkeeping")
+
+
+class Stopwatch:
+    """The seconds that each named part took itself: while a part is inside another, the other's clock stands still."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inside: list[str] = []
+        self._since = 0.0
+
+    def _pass_on(self) -> None:
+        now = time.perf_counter()
+        if self._inside:
+            self.seconds[self._inside[-1]] += now - self._since
+        self._since = now
+
+    @contextmanager
+    def of(self, part: str) -> Iterator[None]:
+        """The clock of `part` runs inside."""
+        self._pass_on()
+        self._inside.append(part)
+        try:
+            yield
+        finally:
+            self._pass_on()
+            self._inside.pop()
+
+    def around(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """The same function with its clock."""
+
+        @wraps(function)
+        def timed(*given: Any, **named: Any) -> Any:
+            with self.of(part):
+                return function(*given, **named)
+
+        return timed
+
+
+@contextmanager
+def watched(stopwatch: Stopwatch) -> Iterator[None]:
+    """Every part of a step on the clock inside; each is a method of ours, or one of TRL's that ours goes around."""
+    from trl import GRPOTrainer
+
+    from rerank_env.prompts import PromptWriter
+    from rerank_env.rewards.scoring import Scorer
+    from rerank_env.training.language import trainer
+    from rerank_env.training.language.shuffles import Shuffles
+    from rerank_env.training.language.signals import WatchedReward
+
+    parts: list[tuple[Any, str, str]] = [
+        (Shuffles, "show", "shuffles"),
+        (PromptWriter, "write", "prompts"),
+        (Scorer, "read", "reading"),
+        (WatchedReward, "__call__", "reward"),
+        (trainer.DapoTrainer, "_generate_single_turn", "writing"),
+        (trainer.DapoTrainer, "_get_per_token_logps_and_entropies", "loss"),
+    ]
+    for method in ("_prepare_inputs", "_generate_and_score_completions", "_compute_loss", "_get_grad_norm"):
+        parts += [(trainer.DapoTrainer, method, "bookkeeping"), (GRPOTrainer, method, "trl")]
+    with ExitStack() as patches:
+        for owner, name, part in parts:
+            patches.enter_context(patch.object(owner, name, stopwatch.around(getattr(owner, name), part)))
+        yield
+
+
+def clock_of(stopwatch: Stopwatch) -> Any:
+    """A callback of transformers with the `marks` of a run: the time and the seconds of each part at a step's end."""
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):
+        def __init__(self) -> None:
+            self.marks: list[tuple[float, dict[str, float]]] = []
+            self.logs: list[dict[str, Any]] = []
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.marks.append((time.perf_counter(), dict(stopwatch.seconds)))
+
+        def on_log(self, *_: Any, logs: dict[str, Any], **__: Any) -> None:
+            self.logs.append(logs)
+
+    return Clock()
+
+
+def measured(clock: Any) -> dict[str, float]:
+    """Seconds a step, of all and of each part, and the means of what was logged, over the steps after the first."""
+    (start, before), (end, after) = clock.marks[0], clock.marks[-1]
+    steps = len(clock.marks) - 1
+    found = {part: (after[part] - before.get(part, 0.0)) / steps for part in after}
+    logs = [entry for entry in clock.logs if "reward" in entry][1:]
+    for name in ("completions/mean_length", "valid", "dead_share", "resamples"):
+        if all(name in entry for entry in logs):
+            found[name] = float(np.mean([float(entry[name]) for entry in logs]))
+    return found | {"step": (end - start) / steps}
+
+
+class Benchmark:
+    """Requests, a policy that was taught to answer, and steps of both trainers from its weights."""
+
+    def __init__(self, updates: int) -> None:
+        from remarked import lessons, model_for, requests_of, teach, tokenizer_for
+
+        from rerank_env.agents.language.decoding import Decoding
+        from rerank_env.agents.language.policy import LanguagePolicy
+        from rerank_env.prompts import PromptWriter
+
+        self.requests = requests_of(REQUESTS, seed=0)
+        self.writer = PromptWriter("tagged-list", prompt="compact")
+        self.tokenizer = tokenizer_for(self.requests, self.writer)
+        self.decoding = Decoding(batch_size=GROUPS * GROUP_SIZE)
+        self.taught = LanguagePolicy(model_for(self.tokenizer), self.tokenizer, self.writer, decoding=self.decoding)
+        teach(self.taught, *lessons(self.requests, self.writer, seed=1), updates=updates)
+
+    def ours(self, steps: int, seed: int, resamples: int) -> dict[str, float]:
+        """Steps of `DapoTrainer`, with every part on the clock."""
+        from rerank_env.training.language.trainer import DapoTrainer
+
+        stopwatch = Stopwatch()
+        clock = clock_of(stopwatch)
+        policy = self._policy()
+        with watched(stopwatch), tempfile.TemporaryDirectory() as folder:
+            trainer = DapoTrainer(
+                policy, self.requests, REWARD, config=self._config(steps, seed, resamples), directory=Path(folder),
+                callbacks=[clock],
+            )  # fmt: skip
+            shuffles = trainer.shuffles
+            shuffles.prompt_ids = stopwatch.around(shuffles.prompt_ids, "tokens")
+            trainer.train()
+        return measured(clock)
+
+    def theirs(self, steps: int, seed: int) -> dict[str, float]:
+        """Steps of `GRPOTrainer` on the prompts that ours shows in the same steps."""
+        from datasets import Dataset
+        from transformers import PrinterCallback
+        from trl import GRPOTrainer
+
+        from rerank_env.training.adapters.trl import TrlReward
+        from rerank_env.training.language.resampling import schedule
+        from rerank_env.training.language.settings import arguments
+        from rerank_env.training.language.shuffles import Shuffles
+
+        config = self._config(steps, seed, 0)
+        policy, clock = self._policy(), clock_of(Stopwatch())
+        shuffles = Shuffles(self.requests, self.writer, mode=config.shuffle, seed=seed, prompt_ids=policy.prompt_ids)
+        rows: list[dict[str, Any]] = []
+        for draw, rows_B in enumerate(schedule(len(self.requests), steps=config.steps, groups=GROUPS, seed=seed)):
+            shown = shuffles.show(rows_B, 1, draw=draw)
+            texts = self.tokenizer.batch_decode(shown.token_ids)
+            assert self.tokenizer(texts)["input_ids"] == shown.token_ids, "the rival reads what ours reads"
+            rows += [row | {"prompt": text} for row, text in zip(shown.rows(), texts, strict=True)]
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = GRPOTrainer(
+                model=policy.model,
+                reward_funcs=TrlReward(REWARD, self.writer.text_format),
+                args=arguments(config, Path(folder), device="cpu"),
+                train_dataset=Dataset.from_list(rows),
+                processing_class=self.tokenizer,
+                callbacks=[clock],
+            )
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+        return measured(clock)
+
+    def _policy(self) -> Any:
+        policy = type(self.taught)(
+            deepcopy(self.taught.model), self.tokenizer, self.writer, decoding=self.taught.decoding
+        )
+        policy.model.train()
+        return policy
+
+    @staticmethod
+    def _config(steps: int, seed: int, resamples: int) -> Any:
+        from rerank_env.training.language.settings import DapoConfig
+
+        return DapoConfig(
+            steps=steps + 1,
+            groups_per_step=GROUPS,
+            group_size=GROUP_SIZE,
+            micro_batch=MICRO_BATCH,
+            learning_rate=1e-4,
+            max_tokens=MAX_TOKENS,
+            max_resamples=resamples,
+            save_every=steps + 2,
+            seed=seed,
+        )
+
+
+def main() -> None:
+    parser = options_of(__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2, help="of each repeat that are counted")
+    parser.add_argument("--updates", type=int, default=100, help="by which the model is taught the form of answers")
+    options = parser.parse_args()
+
+    benchmark = Benchmark(options.updates)
+    full, plain, theirs = [], [], []
+    for seed in range(options.repeats):
+        full.append(benchmark.ours(options.steps, seed, RESAMPLES))
+        plain.append(benchmark.ours(options.steps, seed, 0))
+        theirs.append(benchmark.theirs(options.steps, seed))
+
+    answers = GROUPS * GROUP_SIZE
+    additions = [sum(run[part] for part in OURS) for run in full]
+    percents = [100 * seconds / run["step"] for seconds, run in zip(additions, full, strict=True)]
+    each = {f"{part}_percent": [100 * run[part] / run["step"] for run in full] for part in (*OURS, "writing")}
+    told = {"valid_share": "valid", "dead_share": "dead_share", "resampling_rounds": "resamples"}
+    rows = [
+        row(
+            "additions",
+            additions_percent=percents,
+            additions_microseconds_per_answer=[1e6 * seconds / answers for seconds in additions],
+            **each,
+        ),
+        row("DapoTrainer", **shape(full), **{name: [run[key] for run in full] for name, key in told.items()}),
+        row(
+            "DapoTrainer without resampling",
+            **shape(plain),
+            ratio_to_trl=[ours["step"] / rival["step"] for ours, rival in zip(plain, theirs, strict=True)],
+        ),
+        row("trl.GRPOTrainer", **shape(theirs)),
+    ]
+    for one in rows:
+        print(one["name"])
+        for name, numbers in one["metrics"].items():
+            print(f"  {name}: {numbers['value']:.4g} [{numbers['low']:.4g}, {numbers['high']:.4g}]")
+    finish(
+        options,
+        "trl-overhead",
+        command="python benchmarks/trl_overhead.py",
+        data=f"synthetic, {REQUESTS} requests of 10 candidates with remarks; {GROUPS} groups of {GROUP_SIZE} answers a "
+        f"step, {MAX_TOKENS} tokens at most, a model of width 128 and 4 layers, one CPU",
+        n=answers * options.repeats * options.steps,
+        seeds=list(range(options.repeats)),
+        rows=rows,
+        goal=f"our additions take less than {GOAL_PERCENT:g} % of a step in every repeat; ranges are over repeats",
+        met=max(percents) < GOAL_PERCENT,
+    )
+
+
+def row(name: str, **values: list[float]) -> dict[str, Any]:
+    """A row of the record: every metric over the repeats."""
+    return {"name": name, "metrics": {metric: spread(repeats) for metric, repeats in values.items()}}
+
+
+def shape(runs: list[dict[str, float]]) -> dict[str, list[float]]:
+    """How long a step is, and the answers in it."""
+    return {
+        "step_seconds": [run["step"] for run in runs],
+        "answer_tokens": [run["completions/mean_length"] for run in runs],
+    }
+
+
+if __name__ == "__main__":
+    main()
