@@ -25,7 +25,6 @@ is the best that is known.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -67,7 +66,7 @@ START, BRIEF = "start", "brief start"
 COPIES, NOISE = 0.3, 0.5
 """The share of lessons that copy, and the temperature of the others' noise, in units of the rule's scores."""
 
-LESSONS, EPOCHS = 6000, {BRIEF: 1, START: 2}
+LESSONS, EPOCHS = 9600, {BRIEF: 1, START: 1}
 """Requests that lessons are of, and how often each course goes through them, its answers drawn anew each time."""
 
 TEACHING = {"lr": 3e-3, "batch": 64, "warmup": 0.1, "epochs": 1}

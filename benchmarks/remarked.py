@@ -23,7 +23,7 @@ from rerank_env.rewards.rankings import random_rankings
 from rerank_env.training.language.traces import RuleTeacher
 
 SLATE_SIZE = 10
-HISTORY = 8
+HISTORY = 3
 LEVELS = 10
 VOCABULARY = 2048
 SHOWN = 500

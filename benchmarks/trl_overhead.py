@@ -38,7 +38,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 GOAL_PERCENT = 3.0
 REWARD = "gr2"
-GROUPS, GROUP_SIZE, MICRO_BATCH = 16, 8, 64
+GROUP_SIZE, MICRO_BATCH = 8, 64
 MAX_TOKENS = 128
 RESAMPLES = 2
 REQUESTS = 512
@@ -141,17 +141,18 @@ def measured(clock: Any) -> dict[str, float]:
 class Benchmark:
     """Requests, a policy that was taught to answer, and steps of both trainers from its weights."""
 
-    def __init__(self, updates: int) -> None:
+    def __init__(self, *, groups: int, updates: int) -> None:
         from remarked import lessons, model_for, requests_of, teach, tokenizer_for
 
         from rerank_env.agents.language.decoding import Decoding
         from rerank_env.agents.language.policy import LanguagePolicy
         from rerank_env.prompts import PromptWriter
 
+        self.groups = groups
         self.requests = requests_of(REQUESTS, seed=0)
         self.writer = PromptWriter("tagged-list", prompt="compact")
         self.tokenizer = tokenizer_for(self.requests, self.writer)
-        self.decoding = Decoding(batch_size=GROUPS * GROUP_SIZE)
+        self.decoding = Decoding(batch_size=groups * GROUP_SIZE)
         self.taught = LanguagePolicy(model_for(self.tokenizer), self.tokenizer, self.writer, decoding=self.decoding)
         teach(self.taught, *lessons(self.requests, self.writer, seed=1), updates=updates)
 
@@ -187,7 +188,7 @@ class Benchmark:
         policy, clock = self._policy(), clock_of(Stopwatch())
         shuffles = Shuffles(self.requests, self.writer, mode=config.shuffle, seed=seed, prompt_ids=policy.prompt_ids)
         rows: list[dict[str, Any]] = []
-        for draw, rows_B in enumerate(schedule(len(self.requests), steps=config.steps, groups=GROUPS, seed=seed)):
+        for draw, rows_B in enumerate(schedule(len(self.requests), steps=config.steps, groups=self.groups, seed=seed)):
             shown = shuffles.show(rows_B, 1, draw=draw)
             texts = self.tokenizer.batch_decode(shown.token_ids)
             assert self.tokenizer(texts)["input_ids"] == shown.token_ids, "the rival reads what ours reads"
@@ -212,13 +213,12 @@ class Benchmark:
         policy.model.train()
         return policy
 
-    @staticmethod
-    def _config(steps: int, seed: int, resamples: int) -> Any:
+    def _config(self, steps: int, seed: int, resamples: int) -> Any:
         from rerank_env.training.language.settings import DapoConfig
 
         return DapoConfig(
             steps=steps + 1,
-            groups_per_step=GROUPS,
+            groups_per_step=self.groups,
             group_size=GROUP_SIZE,
             micro_batch=MICRO_BATCH,
             learning_rate=1e-4,
@@ -233,17 +233,18 @@ def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of each repeat that are counted")
+    parser.add_argument("--groups", type=int, default=16, help="of a step")
     parser.add_argument("--updates", type=int, default=100, help="by which the model is taught the form of answers")
     options = parser.parse_args()
 
-    benchmark = Benchmark(options.updates)
+    benchmark = Benchmark(groups=options.groups, updates=options.updates)
     full, plain, theirs = [], [], []
     for seed in range(options.repeats):
         full.append(benchmark.ours(options.steps, seed, RESAMPLES))
         plain.append(benchmark.ours(options.steps, seed, 0))
         theirs.append(benchmark.theirs(options.steps, seed))
 
-    answers = GROUPS * GROUP_SIZE
+    answers = options.groups * GROUP_SIZE
     additions = [sum(run[part] for part in OURS) for run in full]
     percents = [100 * seconds / run["step"] for seconds, run in zip(additions, full, strict=True)]
     each = {f"{part}_percent": [100 * run[part] / run["step"] for run in full] for part in (*OURS, "writing")}
@@ -271,8 +272,8 @@ def main() -> None:
         options,
         "trl-overhead",
         command="python benchmarks/trl_overhead.py",
-        data=f"synthetic, {REQUESTS} requests of 10 candidates with remarks; {GROUPS} groups of {GROUP_SIZE} answers a "
-        f"step, {MAX_TOKENS} tokens at most, a model of width 128 and 4 layers, one CPU",
+        data=f"synthetic, {REQUESTS} requests of 10 candidates with remarks; {options.groups} groups of {GROUP_SIZE} "
+        f"answers a step, {MAX_TOKENS} tokens at most, a model of width 128 and 4 layers, one CPU",
         n=answers * options.repeats * options.steps,
         seeds=list(range(options.repeats)),
         rows=rows,

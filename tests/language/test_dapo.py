@@ -64,7 +64,9 @@ WRITER = PromptWriter()
 def taught() -> LanguagePolicy:
     """A policy that answers lists of three, in any order, and now and then wrongly or too long."""
     prompts = [f"{message['role']}\n{message['content']}" for p in WRITER.write(REQUESTS) for message in p.chat]
-    tokenizer = build_tokenizer([*prompts, *(f"[{a}, {b}, {c}]" for a in "123" for b in "123" for c in "123")], vocab_size=500)
+    tokenizer = build_tokenizer(
+        [*prompts, *(f"[{a}, {b}, {c}]" for a in "123" for b in "123" for c in "123")], vocab_size=500
+    )
     model = build_model(tokenizer, width=32, layers=1, heads=2, seed=0)
     policy = LanguagePolicy(model, tokenizer, WRITER, decoding=Decoding(max_tokens=16))
     rng = np.random.default_rng(0)
@@ -170,9 +172,7 @@ def same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("shuffle", ["across", "inside", "none"])
-def test_the_loss_is_the_mean_over_all_tokens_of_the_step(
-    policy: LanguagePolicy, tmp_path: Path, shuffle: str
-) -> None:
+def test_the_loss_is_the_mean_over_all_tokens_of_the_step(policy: LanguagePolicy, tmp_path: Path, shuffle: str) -> None:
     trainer = trainer_of(policy, tmp_path, shuffle=shuffle)
     parts = parts_of(trainer)
     assert len(parts) == 2 == trainer.args.gradient_accumulation_steps
@@ -355,7 +355,15 @@ def test_a_run_learns_and_ends_with_the_best_weights(policy: LanguagePolicy, tmp
         REQUESTS,
         "gain",
         directory=tmp_path,
-        config=settings_of(steps=24, groups_per_step=8, group_size=8, micro_batch=64, learning_rate=3e-3, validate_every=6, save_every=12),
+        config=settings_of(
+            steps=24,
+            groups_per_step=8,
+            group_size=8,
+            micro_batch=64,
+            learning_rate=3e-3,
+            validate_every=6,
+            save_every=12,
+        ),
         validation=requests_of(16, seed=5),
         on_log=lambda step, _: told.append(step),
     )
@@ -363,7 +371,8 @@ def test_a_run_learns_and_ends_with_the_best_weights(policy: LanguagePolicy, tmp
     assert told == [line["step"] for line in lines] == list(range(1, 25))
     first, last = (np.mean([line["reward"] for line in lines[part]]) for part in (slice(6), slice(-6, None)))
     assert last > first + 0.1
-    assert {"raw", "gain", "identity", "echo", "valid", "finished", "dead_share", "resamples", "entropy"} <= lines[0].keys()
+    names = {"raw", "gain", "identity", "echo", "valid", "finished", "dead_share", "resamples", "entropy", "skipped"}
+    assert names <= lines[0].keys()
     points = {line["step"]: line["validation"] for line in lines if line.get("validation") is not None}
     assert list(points) == [6, 12, 18, 24]
     assert result.best_validation == max([*points.values(), result.best_validation])
@@ -375,7 +384,9 @@ def test_a_run_learns_and_ends_with_the_best_weights(policy: LanguagePolicy, tmp
 
 
 def test_a_run_stops_when_patience_is_out_and_is_not_trained_again(policy: LanguagePolicy, tmp_path: Path) -> None:
-    config = settings_of(steps=20, validate_every=1, save_every=1, learning_rate=1e-9, stopping=StopRule(patience=2, window=None))
+    config = settings_of(
+        steps=20, validate_every=1, save_every=1, learning_rate=1e-9, stopping=StopRule(patience=2, window=None)
+    )
     before = weights_of(policy)
 
     def again() -> DapoResult:

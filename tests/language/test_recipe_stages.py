@@ -49,6 +49,23 @@ def doubled(work):
 Plan([Stage("count", counted), Stage("double", doubled, needs=("count",))]).run(RunFolder(Path(sys.argv[1])))
 """
 
+TOGETHER = """
+import sys
+from pathlib import Path
+from rerank_env.training.recipes import Plan, RunFolder, Stage
+
+def alone(work):
+    (work.folder / "three.txt").write_text("3")
+    return {}
+
+def together(work):
+    from accelerate.utils import gather_object
+    return {"total": sum(gather_object([int((work.inputs["alone"] / "three.txt").read_text()) + work.crew.rank]))}
+
+plan = Plan([Stage("alone", alone), *(Stage(n, together, needs=("alone",), together=True) for n in ("one", "two"))])
+plan.run(RunFolder(Path(sys.argv[1])), only=sys.argv[2].split(","))
+"""
+
 
 class World:
     """Three stages that do real, small sums and say when they were called."""
@@ -238,6 +255,22 @@ def test_killed_in_the_middle_a_run_goes_on_and_nothing_is_done_twice(tmp_path: 
     paid = (run / "paid.txt").read_text().split()
     assert len(paid) <= 41 and sorted(set(map(int, paid))) == list(range(1, 41))  # at most the one under way again
     assert (run / "double" / "double.txt").read_text() == "80"
+
+
+@pytest.mark.slow
+def test_several_processes_run_stages_together_and_one_of_them_writes(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    script = tmp_path / "together.py"
+    script.write_text(TOGETHER)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    command = [str(script), str(tmp_path / "run")]
+    alone = subprocess.run([*launch, *command, "alone"], env=variables, capture_output=True, text=True, check=False)
+    assert alone.returncode != 0 and "stage 'alone' runs in one process" in alone.stderr
+    subprocess.run([sys.executable, *command, "alone"], env=variables, check=True)
+    subprocess.run([*launch, *command, "one,two"], env=variables, check=True, capture_output=True)
+    for stage in ("one", "two"):
+        assert RunFolder(tmp_path / "run").metrics(stage) == {"total": 3 + 4}
 
 
 @given(st.data())

@@ -41,6 +41,8 @@ class MidTrainer(DurableCheckpoints, Trainer):
     checkpoint raises `CheckpointError`.
     """
 
+    control: Any
+
     def __init__(self, exam: Exam | None, **others: Any) -> None:
         self._exam = exam
         super().__init__(data_collator=collated, eval_dataset=None if exam is None else exam.blocks, **others)

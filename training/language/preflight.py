@@ -147,8 +147,9 @@ def _update_seconds(policy: LanguagePolicy, shown: Shown, answers: list[list[int
     completions = _padded(answers[:count], left=False)
     device = next(policy.model.parameters()).device
     weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
+    share = not config.gradient_checkpointing
     started = time.perf_counter()
-    logits = completion_logits(policy.model, *(tensor.to(device) for tensor in (*prompts, *completions)))
+    logits = completion_logits(policy.model, *(tensor.to(device) for tensor in (*prompts, *completions)), share=share)
     loss = logits.float().log_softmax(-1).gather(-1, completions[0].to(device)[..., None]).mean()
     torch.autograd.grad(loss, weights, allow_unused=True)
     return (time.perf_counter() - started) / count

@@ -38,10 +38,10 @@ def completion_logits(
     """What the model says each token of an answer will be, before it is read: logits [N, T, V], with gradients.
 
     Prompts are padded on the left, answers on the right; masks are 1 where there is a token. Logits of places that are
-    padding mean nothing. A model is read the plain way where `share` is False, where no two prompts are the same, and
-    where its cache cannot be copied or is dropped by gradient checkpointing.
+    padding mean nothing. A model is read the plain way where `share` is False, which it must be under gradient
+    checkpointing, where no two prompts are the same, and where its cache cannot be copied.
     """
-    if share and can_share(model) and not getattr(_base(model), "is_gradient_checkpointing", False):
+    if share and can_share(model):
         keys_NQ = torch.cat([prompt_ids_NP, prompt_mask_NP], dim=1)
         distinct_UQ, which_N = torch.unique(keys_NQ, dim=0, return_inverse=True)
         if len(distinct_UQ) < len(keys_NQ):

@@ -48,5 +48,7 @@ class Crew:
                 f'several processes need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
             ) from error
         # where nobody says so, accelerate takes several processes without an accelerator for one each
-        on_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+        on_cpu = (
+            parse_flag_from_env("ACCELERATE_USE_CPU") or not getattr(torch, "accelerator", torch.cuda).is_available()
+        )
         PartialState(cpu=on_cpu).wait_for_everyone()
