@@ -36,6 +36,9 @@ POLICY = "policy"
 RECORD = "run.json"
 DEFAULT_REWARD = "gain"
 
+LANGUAGE_RECORD = "policy.json"
+"""What only the folder of a language policy has; its `config.json` is that of transformers."""
+
 POLICIES: Mapping[str, Any] = {
     ListwisePolicy.kind: ListwisePolicy,
     TokenPolicy.kind: TokenPolicy,
@@ -147,6 +150,11 @@ def trained_policy(path: Path) -> Policy:
     if (path / RECORD).is_file() and not (path / POLICY / pretrained.CONFIG).is_file():
         raise CheckpointError(f"the run in {path} is not finished; run its `rerank train` command again")
     folder = path / POLICY if (path / POLICY / pretrained.CONFIG).is_file() else path
+    if (folder / LANGUAGE_RECORD).is_file():
+        from rerank_env.agents.language.policy import LanguagePolicy
+
+        language: Policy = LanguagePolicy.from_pretrained(folder)
+        return language
     found: Policy = POLICIES.get(pretrained.kind_of(folder), ListwisePolicy).from_pretrained(folder)
     return found
 

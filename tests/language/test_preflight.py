@@ -49,10 +49,10 @@ def speaker() -> Any:
     texts = [prompt.text for prompt in WRITER.write(REQUESTS)]
     tokenizer = build_tokenizer([*texts, *LISTS * 3], vocab_size=400)
 
-    def taught(*answers: str, updates: int = 80) -> LanguagePolicy:
-        model = build_model(tokenizer, width=16, layers=1, heads=2, seed=0)
+    def taught(*answers: str, updates: int = 60) -> LanguagePolicy:
+        model = build_model(tokenizer, width=32, layers=1, heads=2, seed=0)
         policy = LanguagePolicy(model, tokenizer, WRITER, decoding=Decoding(max_tokens=12))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         rng = np.random.default_rng(0)
         for _ in range(updates):
             told = [answers[int(rng.integers(len(answers)))] for _ in range(4)]
@@ -109,7 +109,8 @@ def test_answers_without_an_end_are_found_out(speaker: Any) -> None:
 
 
 def test_a_policy_with_something_to_learn_gets_no_advice(speaker: Any) -> None:
-    said = found(speaker("[1, 2, 3]", "[2, 1, 3]", "[3, 1, 2]", updates=250), answers=8)
+    # First and second are drawn as if by themselves: 1 then 2 in 9 of 16, 2 then 1 in 1 of 16, the rest is invalid.
+    said = found(speaker(*["[1, 2, 3]"] * 3, "[2, 1, 3]", updates=100), answers=8)
     assert said.group_size == 8 and said.valid > 0.5
     assert said.dead_share < 0.5 and said.spread > 0.05
     assert said.advice == ()

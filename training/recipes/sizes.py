@@ -25,6 +25,7 @@ from rerank_env.training.recipes.settings import (
     Midtrain,
     Model,
     Opd,
+    Remarked,
     Sft,
     Teacher,
     Traces,
@@ -60,7 +61,8 @@ SIZES: Mapping[str, Size] = {
             rows=("sft-targeted", "sft-rejection", "opd", "dapo-naive", "dapo", "internalise"),
             model=Model(width=96, layers=3, heads=3, vocabulary=1024),
             midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
-            traces=Traces(copies=2, batch=2048),
+            remarks=Remarked(features="score_z,next_last,near_last_3,text_max"),
+            traces=Traces(copies=2, batch=2048, temperature=0.5),
             sft=Sft(lr=2.5e-3, epochs=1, batch=32, micro_batch=32, save_every=400),
             teacher=Teacher(lr=2e-3),
             opd=Opd(
