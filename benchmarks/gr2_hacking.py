@@ -190,7 +190,7 @@ def teach(seed: int, work: Path) -> None:
     from rerank_env.agents.language.policy import LanguagePolicy
     from rerank_env.agents.language.scratch import build_model, build_tokenizer
     from rerank_env.training.language import sft
-    from rerank_env.training.language.tuning import SftConfig
+    from rerank_env.training.language.sft_settings import SftConfig
 
     lessons, scores_BK = world().lessons, world().rule_BK
     rng = np.random.default_rng([seed, 3])

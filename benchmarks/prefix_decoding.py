@@ -11,16 +11,17 @@ share nothing, which shows what our loop itself costs or wins. A ratio is of req
 same repeat. Two sizes of model: what is saved is reading, whose part of the time grows with the model.
 
 A constraint (`constrained=True`, only legal rankings can be written) is timed by the clock around its own calls, the
-making of its tables for the batch among them, over the tokens that were written; beside it what a token takes when the
-same prompts are answered freely to the same length.
+making of its tables for the batch among them, over the tokens that were written; beside it what a token takes, reading
+included, when the same prompts are answered freely to the same length.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from record import finish, options_of, spread
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from remarked import SLATE_SIZE, model_for, requests_of, tokenizer_for
+from stopwatch import Stopwatch
 
 from rerank_env.agents.language.constraints import AnswerConstraint
 from rerank_env.agents.language.decoding import Decoding
@@ -121,8 +123,8 @@ def compared(policy: LanguagePolicy, case: Case, repeats: int) -> dict[str, Any]
     ours(policy, case, 2), theirs(policy, case, 2)
     speeds: dict[str, list[float]] = {"requests_per_second": [], "transformers_requests_per_second": []}
     for _ in range(repeats):
-        mine, written = seconds_of(lambda: ours(policy, case, NEW_TOKENS))
-        rival, expected = seconds_of(lambda: theirs(policy, case, NEW_TOKENS))
+        mine, written = seconds_of(partial(ours, policy, case, NEW_TOKENS))
+        rival, expected = seconds_of(partial(theirs, policy, case, NEW_TOKENS))
         if written != expected:
             raise SystemExit(f"{case.name}: the two did not write the same tokens, so their speeds say nothing")
         for name, seconds in zip(speeds, (mine, rival), strict=True):
@@ -133,62 +135,30 @@ def compared(policy: LanguagePolicy, case: Case, repeats: int) -> dict[str, Any]
     return {name: spread(values) for name, values in speeds.items()}
 
 
-@dataclass
-class Timed:
-    """A constraint, and the `seconds` of its calls."""
-
-    make: Callable[[], AnswerConstraint]
-    seconds: float = 0.0
-    inner: AnswerConstraint = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Make it, on the clock."""
-        self.inner = self._timed(self.make)
-
-    def _timed(self, function: Callable[..., Any], *given: Any) -> Any:
-        start = time.perf_counter()
-        found = function(*given)
-        self.seconds += time.perf_counter() - start
-        return found
-
-    def start(self, prompt: int) -> Any:
-        """As the constraint's."""
-        return self._timed(self.inner.start, prompt)
-
-    def after(self, state: Any, token: int) -> Any:
-        """As the constraint's."""
-        return self._timed(self.inner.after, state, token)
-
-    def masked(self, states: Sequence[Any], scores_RV: torch.Tensor) -> torch.Tensor:
-        """As the constraint's."""
-        masked: torch.Tensor = self._timed(self.inner.masked, states, scores_RV)
-        return masked
-
-    def processor(self, *given: Any) -> Any:
-        """As the constraint's."""
-        return self.inner.processor(*given)
-
-
 def constrained(policy: LanguagePolicy, requests: Requests, text_format: str, repeats: int) -> dict[str, Any]:
     """What the constraint takes a token, over repeats, beside a token that is written freely."""
     prompts = policy.prompt_ids(PromptWriter(text_format, prompt="compact").write(requests))
     sizes, longest = requests.sizes_B.tolist(), LONGEST[text_format]
     decoding = Decoding(max_tokens=longest, batch_size=len(prompts))
-    told = {"max_tokens": longest, "eos_ids": policy.eos_ids}
+    told: dict[str, Any] = {"max_tokens": longest, "eos_ids": policy.eos_ids}
 
-    def answered() -> tuple[Timed, list[list[int]]]:
-        constraint = Timed(lambda: AnswerConstraint(policy.tokenizer, text_format, sizes, **told))
+    def answered() -> tuple[float, list[list[int]]]:
+        stopwatch = Stopwatch()
+        with stopwatch.of("constraint"):
+            constraint: Any = AnswerConstraint(policy.tokenizer, text_format, sizes, **told)
+        for name in ("start", "after", "masked"):
+            setattr(constraint, name, stopwatch.around(getattr(constraint, name), "constraint"))
         made = generate(policy.model, policy.pad_id, policy.eos_ids, prompts, decoding=decoding, constraint=constraint)
         assert all(made.finished), "every constrained answer comes to its end"
-        return constraint, made.ids
+        return stopwatch.seconds["constraint"], made.ids
 
     answered()  # the tokenizer's spelling is found once
     found: dict[str, list[float]] = {"constraint_microseconds_per_token": [], "free_microseconds_per_token": []}
     for _ in range(repeats):
-        constraint, written = answered()
-        found["constraint_microseconds_per_token"].append(1e6 * constraint.seconds / sum(map(len, written)))
-        case, length = Case(text_format, prompts), max(map(len, written))
-        seconds, _free = seconds_of(lambda case=case, length=length: ours(policy, case, length))  # type: ignore[misc]
+        seconds, written = answered()
+        found["constraint_microseconds_per_token"].append(1e6 * seconds / sum(map(len, written)))
+        length = max(map(len, written))
+        seconds, _ = seconds_of(partial(ours, policy, Case(text_format, prompts), length))
         found["free_microseconds_per_token"].append(1e6 * seconds / (length * len(prompts)))
     extra, free = found.values()
     found["overhead_percent"] = [100 * one / other for one, other in zip(extra, free, strict=True)]

@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 PACKAGES = (
     *("rerank-env", "numpy", "scipy", "gymnasium", "torch", "safetensors"),
-    *("datasets", "transformers", "trl", "verl", "pyarrow", "pandas", "lightgbm", "bm25s"),
+    *("accelerate", "datasets", "peft", "tokenizers", "transformers", "trl", "verl"),
+    *("pyarrow", "pandas", "lightgbm", "bm25s"),
     *("cwl-eval", "ir_measures", "numba", "pytrec-eval-terrier", "ranx", "scikit-learn", "torchmetrics"),
 )
 

@@ -18,8 +18,8 @@ from rerank_env.prompts import PromptWriter, ask
 from rerank_env.training.evaluate import evaluate
 from rerank_env.training.language import dapo, sft
 from rerank_env.training.language.examples import training_examples
+from rerank_env.training.language.sft_settings import SftConfig
 from rerank_env.training.language.traces import RuleTeacher, collect
-from rerank_env.training.language.tuning import SftConfig
 
 warnings.filterwarnings("ignore", category=FutureWarning)  # TRL's, of an argument's name in transformers
 USERS, LENGTH, ITEMS, K = 3000, 8, 60, 4

@@ -17,8 +17,10 @@ def test_there_are_examples() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_prints(path: Path, tmp_path: Path) -> None:
-    if "torch" in path.read_text(encoding="utf-8"):
-        pytest.importorskip("torch")
+    text = path.read_text(encoding="utf-8")
+    for library, sign in (("torch", "torch"), ("trl", "training.language")):
+        if sign in text:
+            pytest.importorskip(library)
     ran = subprocess.run(
         [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -17,6 +17,7 @@ import torch
 
 from rerank_env import durable
 from rerank_env.agents import Policy, lambdamart, linear, pretrained
+from rerank_env.agents.language import saving
 from rerank_env.agents.listwise import ListwisePolicy
 from rerank_env.agents.token_policy import TokenPolicy
 from rerank_env.data import load, read_options
@@ -35,9 +36,6 @@ METHODS = ("dapo", "supervised")
 POLICY = "policy"
 RECORD = "run.json"
 DEFAULT_REWARD = "gain"
-
-LANGUAGE_RECORD = "policy.json"
-"""What only the folder of a language policy has; its `config.json` is that of transformers."""
 
 POLICIES: Mapping[str, Any] = {
     ListwisePolicy.kind: ListwisePolicy,
@@ -131,32 +129,47 @@ def train_run(
 def run_settings(path: Path) -> RunSettings | None:
     """The settings of the run in `path`, finished or not; None where `path` is no run's directory.
 
-    Raises `CheckpointError` if its record cannot be read.
+    Raises `CheckpointError` if its record cannot be read, `InputError` where it is that of a recipe.
     """
     record = path / RECORD
     if not record.is_file():
         return None
     try:
-        return RunSettings(**json.loads(record.read_bytes()))
+        told = json.loads(record.read_bytes())
+        if not (isinstance(told, dict) and "recipe" in told):
+            return RunSettings(**told)
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{record} cannot be read ({error}); start the run again in another directory") from error
+    raise InputError(_recipe_of(path, told["recipe"]))
 
 
 def trained_policy(path: Path) -> Policy:
     """The policy of a finished run's directory, or of a directory in `from_pretrained` form, of whatever kind.
 
-    Raises `CheckpointError` where there is none, or the run is not finished.
+    Raises `CheckpointError` where there is none, or the run is not finished, and `InputError`, which names the policies
+    that there are, for the folder of a recipe.
     """
-    if (path / RECORD).is_file() and not (path / POLICY / pretrained.CONFIG).is_file():
+    inside = any((path / POLICY / name).is_file() for name in (pretrained.CONFIG, saving.RECORD))
+    if (path / RECORD).is_file() and not inside:
+        run_settings(path)
         raise CheckpointError(f"the run in {path} is not finished; run its `rerank train` command again")
-    folder = path / POLICY if (path / POLICY / pretrained.CONFIG).is_file() else path
-    if (folder / LANGUAGE_RECORD).is_file():
+    folder = path / POLICY if inside else path
+    if (folder / saving.RECORD).is_file():  # its config.json is that of transformers
         from rerank_env.agents.language.policy import LanguagePolicy
 
         language: Policy = LanguagePolicy.from_pretrained(folder)
         return language
     found: Policy = POLICIES.get(pretrained.kind_of(folder), ListwisePolicy).from_pretrained(folder)
     return found
+
+
+def _recipe_of(path: Path, name: str) -> str:
+    """What to say of a recipe's folder."""
+    records = [found for depth in ("*", "*/*") for found in sorted(path.glob(f"{depth}/{POLICY}/{saving.RECORD}"))]
+    if not records:
+        return f"{path} holds a run of the recipe {name} without a policy yet; go on with its `rerank recipe` command"
+    found = ", ".join(str(record.parent) for record in records)
+    return f"{path} holds a run of the recipe {name}; name one of its policies: {found}"
 
 
 def arguments(settings: RunSettings) -> list[str]:

@@ -7,6 +7,7 @@ Needs the extra `language` (torch, transformers, and peft for adapters). Names l
   `prefix`: what prompts share is read once
 - `constraints`, `automaton`, `spelling`: answers that can only be rankings, for any tokenizer
 - `likelihood`: exact log-probabilities; `spans`: which token is reasoning, which names which candidate
+- `chats`: prompts in tokens; `models`: out of their wrappers, in and out of training mode
 - `scratch`, `vocabulary`: models and tokenizers from nothing, and words for semantic IDs; `next_items`: beam search
 - `server`: a model behind an OpenAI-compatible server
 """

@@ -20,6 +20,7 @@ from rerank_env.agents.language.spelling import Sign, Spelling
 from rerank_env.rewards.formats import numbered
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+"""What answers are read with: text, and single tokens of a tokenizer from nothing all the same."""
 
 _NO_STRING = frozenset('"\\') | frozenset(map(chr, range(32)))
 """What cannot stand as it is inside a JSON string."""

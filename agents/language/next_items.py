@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rerank_env.agents.language.models import evaluated
 from rerank_env.agents.language.prefix import Plan, Prefilled, can_share, read
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
@@ -51,9 +52,8 @@ def next_items(
     *,
     beams: int = 10,
     batch_size: int = 32,
-    trie: PrefixTrie | None = None,
 ) -> NextItems:
-    """The `beams` likeliest items of `trie` (default: the whole catalogue) after each text, which the ID follows.
+    """The `beams` likeliest items of the catalogue after each text, which the ID follows.
 
     Texts are read as the tokenizer reads them by itself, with its begin-of-text token where it sets one, `batch_size`
     at once; results do not depend on which. With as many beams as there are items the order is exact; with fewer, an
@@ -63,7 +63,7 @@ def next_items(
     """
     whole("beams", beams, least=1)
     whole("batch_size", batch_size, least=1)
-    trie = semantic_ids.trie if trie is None else trie
+    trie = semantic_ids.trie
     begin, levels = _numbers(tokenizer, semantic_ids)
     items_BN = np.full((len(texts), beams), PAD, dtype=np.int64)
     log_probs_BN = np.full((len(texts), beams), -np.inf)
@@ -71,9 +71,7 @@ def next_items(
         return NextItems(items_BN, log_probs_BN)
     prompts = [[*_read(tokenizer, text), begin] for text in texts]
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
-    was_training = bool(model.training)
-    model.eval()
-    try:
+    with evaluated(model):
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             for row, found in zip(
@@ -82,8 +80,6 @@ def next_items(
                 pairs = [(item, beam.log_prob) for beam in found for item in trie.items(beam.codes).tolist()][:beams]
                 items_BN[row, : len(pairs)] = [item for item, _ in pairs]
                 log_probs_BN[row, : len(pairs)] = [log_prob for _, log_prob in pairs]
-    finally:
-        model.train(was_training)
     return NextItems(items_BN, log_probs_BN)
 
 

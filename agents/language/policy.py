@@ -14,7 +14,7 @@ Answers are read strictly and nothing is repaired, so that what is measured and 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor
 from rerank_env.agents.evidence.remarks import EvidenceRemarks
 from rerank_env.agents.language import saving
 from rerank_env.agents.language.answers import Answers
+from rerank_env.agents.language.chats import Chat, prompt_ids
 from rerank_env.agents.language.constraints import AnswerConstraint
 from rerank_env.agents.language.decoding import Decoding
 from rerank_env.agents.language.generation import generate
@@ -33,8 +34,6 @@ from rerank_env.prompts import Asked, Prompt, PromptWriter, ask
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError
-
-Chat = Sequence[Mapping[str, str]]
 
 
 class LanguagePolicy:
@@ -86,23 +85,20 @@ class LanguagePolicy:
 
         Raises as `rerank_env.prompts.ask` and `EvidenceRemarks.on` do.
         """
-        if self.remarks is not None and requests.remarks_BK is None:
-            requests = self.remarks.on(requests)
-        return ask(requests, self.writer, rng=rng)
+        return ask(self.remarked(requests), self.writer, rng=rng)
+
+    def remarked(self, requests: Requests) -> Requests:
+        """The requests with the policy's remarks where they have none; themselves where the policy has none either.
+
+        Raises as `EvidenceRemarks.on` does.
+        """
+        if self.remarks is None or requests.remarks_BK is not None:
+            return requests
+        return self.remarks.on(requests)
 
     def prompt_ids(self, prompts: Sequence[Prompt | Chat]) -> list[list[int]]:
-        """The tokens of prompts up to where the assistant begins: by the chat template, plain texts without one."""
-        if getattr(self.tokenizer, "chat_template", None):
-            chats = [prompt.chat if isinstance(prompt, Prompt) else list(prompt) for prompt in prompts]
-            texts = [
-                self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats
-            ]
-        else:
-            texts = [
-                prompt.text if isinstance(prompt, Prompt) else "\n\n".join(message["content"] for message in prompt)
-                for prompt in prompts
-            ]
-        return list(self.tokenizer(texts, add_special_tokens=False)["input_ids"]) if texts else []
+        """The tokens of prompts up to where the assistant begins; see `chats.prompt_ids`."""
+        return prompt_ids(self.tokenizer, prompts)
 
     def rank(self, requests: Requests, *, rng: np.random.Generator) -> IntArray:
         """What the model answers, int64 [B, K]; a row of -1 where that is no ranking. `rng` is for sampling only."""

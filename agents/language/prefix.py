@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rerank_env.agents.language.models import base_of
 from rerank_env.rewards.errors import MissingExtraError
 
 try:
@@ -120,25 +121,21 @@ def can_share(model: Any) -> bool:
     known = parameters_of(model)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         return False  # virtual tokens come before the prompt, and PEFT puts them into the cache itself
-    if not {"position_ids", cache_name(type(_base(model)))} <= known:
+    if not {"position_ids", cache_name(type(base_of(model)))} <= known:
         return False
-    layers = DynamicCache(config=_base(model).config).layers
+    layers = DynamicCache(config=base_of(model).config).layers
     return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
 
 
 def parameters_of(model: Any) -> frozenset[str]:
     """What the forward of a model takes by name; of the model inside, where PEFT is around it."""
-    kind: Any = type(_base(model))
+    kind: Any = type(base_of(model))
     return _parameters(kind)
 
 
 @lru_cache(maxsize=16)
 def _parameters(kind: Any) -> frozenset[str]:
     return frozenset(inspect.signature(kind.forward).parameters)
-
-
-def _base(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def cache_name(kind: Any) -> str:
@@ -202,7 +199,7 @@ def read(model: Any, before: Prefilled | None, plan: Plan, *, pad_id: int) -> Pr
     mask_RW = torch.arange(width, device=device) >= width - counts_R[:, None]
     if before is None:
         cache, mask_RS, lengths_R = DynamicCache(), mask_RW, torch.zeros_like(counts_R)
-        layers = DynamicCache(config=_base(model).config).layers
+        layers = DynamicCache(config=base_of(model).config).layers
         cache.layers = [RoomyLayer() for _ in layers]
     else:
         parents_R = torch.tensor(plan.parents, device=device)
@@ -216,7 +213,7 @@ def read(model: Any, before: Prefilled | None, plan: Plan, *, pad_id: int) -> Pr
 
 def forward(model: Any, ids_RW: Tensor, mask_RS: Tensor | None, positions_RW: Tensor, cache: DynamicCache) -> Tensor:
     """The logits [R, V] behind the last of the new tokens, whose keys and values are put into the cache."""
-    options: dict[str, Any] = {cache_name(type(_base(model))): cache, "use_cache": True}
+    options: dict[str, Any] = {cache_name(type(base_of(model))): cache, "use_cache": True}
     if "logits_to_keep" in parameters_of(model):
         options["logits_to_keep"] = 1
     out = model(input_ids=ids_RW, attention_mask=mask_RS, position_ids=positions_RW, **options)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
 
 from rerank_env import durable
 from rerank_env.agents.evidence.remarks import EvidenceRemarks
@@ -65,21 +64,24 @@ def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: b
     """Write a policy; the folder is made where needed.
 
     A PEFT model is written as its adapter, and its base model with it unless `with_base` is False: then the base is
-    looked up by its name again. Raises `CheckpointError` where the disk refuses, `InputError` for what cannot be
+    looked up again, by its name, or where it is a folder by the way from this one to it, so that both can be moved
+    together. Raises `CheckpointError` where the disk refuses, `InputError` for what cannot be
     written: a budget with a count of its own, IDs that are neither `SemanticIds` nor a list, several adapters.
     """
+    from safetensors import SafetensorError
+
     target = Path(folder)
     record: dict[str, Any] = {"kind": KIND, "version": VERSION, **described(policy.writer)}
     record |= {"decoding": asdict(policy.decoding), "adapter": None, "remarks": policy.remarks is not None}
     record |= {"tokenizer": type(policy.tokenizer).__name__, "probe": _probe(policy.tokenizer)}
     ids = policy.writer.ids
-    packed = None if ids is None else _packed(ids._table)
+    packed = None if ids is None else _packed(ids.table)
     with durable.writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as made:
             place = Path(made)
             try:
-                record["adapter"] = _write_model(policy.model, place, with_base=with_base)
+                record["adapter"] = _write_model(policy.model, place, target, with_base=with_base)
                 policy.tokenizer.save_pretrained(place)
             except SafetensorError as error:  # what it makes of a refusal of the disk
                 raise CheckpointError(
@@ -113,7 +115,7 @@ def load(
         )
     options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype}
     told = None if record is None else record["adapter"]
-    base = os.fspath(name_or_folder) if told is None else folder / _BASE if told == _BASE else told
+    base = os.fspath(name_or_folder) if told is None else _base_of(folder, told)
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -123,7 +125,7 @@ def load(
         tokenizer = reader.from_pretrained(name_or_folder)
         model = AutoModelForCausalLM.from_pretrained(base, **options)
         for place in ([] if told is None else [folder]) + ([] if adapter is None else [Path(adapter)]):
-            model = _with_adapter(model, place)
+            model = _with_adapter(model, place, base)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the model in {name_or_folder} cannot be read ({error}); save it again") from error
     if record is not None and _probe(tokenizer) != record["probe"]:
@@ -143,8 +145,12 @@ def load(
     return Loaded(model, tokenizer, writer, remarks, decoding or Decoding())
 
 
-def _write_model(model: Any, place: Path, *, with_base: bool) -> str | None:
-    """Write weights and configuration; what the base of an adapter is called, None where there is no adapter."""
+def _write_model(model: Any, place: Path, target: Path, *, with_base: bool) -> str | None:
+    """Write weights and configuration; what the base of an adapter is called, None where there is no adapter.
+
+    A base that is a folder is called by the way to it from `target`, where what is written will be; it begins with a
+    dot, as no name on the hub does.
+    """
     if not hasattr(model, "peft_config"):
         model.save_pretrained(place)
         return None
@@ -158,17 +164,31 @@ def _write_model(model: Any, place: Path, *, with_base: bool) -> str | None:
     if not name:
         raise InputError("the model under the adapter has no name to be found by; save it with with_base=True")
     model.save_pretrained(place)
-    return str(name)
+    if not Path(name).is_dir():
+        return str(name)
+    way = Path(os.path.relpath(Path(name).resolve(), target.resolve())).as_posix()
+    way = way if way.startswith(".") else f"./{way}"
+    (place / "README.md").unlink(missing_ok=True)  # PEFT's form for a card, which names the folder
+    config = place / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_bytes()), "base_model_name_or_path": way}, indent=2) + "\n")
+    return way
 
 
-def _with_adapter(model: Any, place: Path) -> Any:
+def _base_of(folder: Path, told: str) -> str:
+    """Where the base of an adapter is, by what `_write_model` called it."""
+    return os.fspath((folder / told).resolve()) if told == _BASE or told.startswith(".") else told
+
+
+def _with_adapter(model: Any, place: Path, base: str) -> Any:
     try:
         from peft import PeftModel
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f'adapters need {error.name}, which is not installed; run: pip install "rerank-env[language]"'
         ) from error
-    return PeftModel.from_pretrained(model, place, is_trainable=True)
+    adapted = PeftModel.from_pretrained(model, place, is_trainable=True)
+    adapted.peft_config["default"].base_model_name_or_path = base  # it was read from the file, which may have moved
+    return adapted
 
 
 def _probe(tokenizer: Any) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from rerank_env.agents.language.automaton import TAGS
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.errors import InputError, MissingExtraError
 
@@ -28,9 +29,6 @@ except ModuleNotFoundError as error:
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 """Padding and the signs of a chat; these three are left out where text without special tokens is asked for."""
-
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-"""Single tokens that are text all the same: answers are read with them."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"

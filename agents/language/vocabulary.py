@@ -45,11 +45,6 @@ class Extension:
     new_ids: tuple[int, ...]
     added: int
 
-    def ids_of(self, words: Sequence[str]) -> list[int]:
-        """The token numbers of words of an ID, such as `SemanticIds.words(item)`; `KeyError` for what is none."""
-        table = dict(zip(self.tokens, self.new_ids, strict=True))
-        return [table[word] for word in words]
-
 
 def identity(semantic_ids: SemanticIds) -> str:
     """The first characters of a SHA-256 of all codes and of the catalogue: equal for equal IDs of equal items."""

@@ -22,8 +22,10 @@ NEGLIGIBLE = 0.05
 
 def recipe(
     name: Annotated[str, typer.Argument(help="`gr2`: a language model that reasons, then re-ranks.")],
-    data: Annotated[str, typer.Option(help="Data set: `amazon-beauty`, `movielens-100k`, ...")] = "amazon-beauty",
-    size: Annotated[str, typer.Option(help="`tiny` (two CPU cores), `small` or `8b` (GPUs).")] = "tiny",
+    data: Annotated[
+        str, typer.Option(help="Data set: `amazon-beauty`, `amazon-sports` or `amazon-toys`.")
+    ] = "amazon-beauty",
+    size: Annotated[str, typer.Option(help="`tiny` (CPU), `small` or `8b` (GPUs).")] = "tiny",
     directory: Annotated[
         Path | None, typer.Option(help="Where all stages leave what they make (default: runs/RECIPE-DATA-SIZE).")
     ] = None,
@@ -60,7 +62,10 @@ def recipe(
         return
     with progress() as bars:
         shown = _Shown(bars)
-        made.run(folder, only=chosen, until=until, restart=again, on_stage=shown.stage, on_progress=shown.told)
+        made.run(
+            folder, only=chosen, until=until, restart=again,
+            on_stage=shown.stage, on_progress=shown.told, on_said=shown.said,
+        )  # fmt: skip
     from rerank_env.training.recipes import CARD
 
     print((folder.directory / CARD).read_text(encoding="utf-8").rpartition("---\n")[2].strip())
@@ -80,6 +85,10 @@ class _Shown:
             self.bars.remove_task(task)
         self.tasks.clear()
         print(f"{name}: {state}", file=sys.stderr, flush=True)
+
+    def said(self, sentence: str) -> None:
+        """A line that stays."""
+        print(sentence, file=sys.stderr, flush=True)
 
     def told(self, what: str, done: int, total: int) -> None:
         """How far a part of the stage is."""

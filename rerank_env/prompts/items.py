@@ -78,6 +78,11 @@ class ItemIds:
         self._known: dict[int, str] = {}
         self._checked: Catalog | None = None
 
+    @property
+    def table(self) -> IdTable:
+        """The IDs as they were given."""
+        return self._table
+
     def __deepcopy__(self, memo: dict[int, object]) -> ItemIds:
         """Itself: the IDs of items do not change."""
         return self

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -419,10 +421,53 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(policy: LanguagePol
             return inputs["completion_mask"] * float("nan") if self.state.global_step == 3 else None
 
     config = settings_of(steps=6, save_every=1)
-    with pytest.raises(DivergedError, match="the loss of step 4 is nan"):
+    with pytest.raises(DivergedError, match="the loss of update 4 is nan.* lower learning rate"):
         run(policy, REQUESTS, "gain", directory=tmp_path, config=config, trainer=Breaks)
     assert all(torch.isfinite(weight).all() for weight in policy.model.parameters())
     assert (tmp_path / "checkpoint-3" / "whole").is_file()
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, {path!r})
+import torch
+from test_dapo import REQUESTS, WRITER, LanguagePolicy, Decoding, build_model, build_tokenizer, run, settings_of
+from rerank_env.rewards.errors import CheckpointError
+from rerank_env.training.language import dapo, watching
+torch.set_num_threads({threads})
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+tokenizer = build_tokenizer([prompt.text for prompt in WRITER.write(REQUESTS)] + ["[1, 2, 3]"] * 9, vocab_size=300)
+def fresh():
+    model = build_model(tokenizer, width=16, layers=1, heads=2, seed=0)
+    return LanguagePolicy(model, tokenizer, WRITER, decoding=Decoding(max_tokens=12))
+dapo.best_of = watching.best_of = lambda held_out: len(held_out) - 1  # so weights are kept at every validation
+def narrow(update, values):
+    if update == 3:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+for name, validation in (("checkpoint", None), ("weights", REQUESTS.take([0, 1]))):
+    told = dict(directory=Path({directory!r}) / name, validation=validation)
+    told["config"] = settings_of(steps=4, save_every=2, validate_every=1, max_resamples=0)
+    try:
+        run(fresh(), REQUESTS, "gain", **told, on_log=narrow)
+    except CheckpointError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        print(error)
+        print(sorted(path.parent.name for path in told["directory"].glob("checkpoint-*/whole")))
+        print(run(fresh(), REQUESTS, "gain", **told).updates)
+"""
+
+
+def test_a_disk_that_refuses_is_told_in_a_sentence_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    script = FULL.format(path=str(Path(__file__).parent), directory=str(tmp_path), threads=torch.get_num_threads())
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    first, second = (place for place, line in enumerate(lines) if "could not be written" in line)
+    assert lines[first].startswith(f"checkpoint 4 in {tmp_path / 'checkpoint'} could")
+    assert lines[second].startswith(f"{tmp_path / 'weights' / 'weights-4.safetensors'} could")
+    assert [line for line in lines if line in ("['checkpoint-2']", "4")] == ["['checkpoint-2']", "4"] * 2
 
 
 def test_another_run_in_the_same_directory_is_refused(policy: LanguagePolicy, tmp_path: Path) -> None:

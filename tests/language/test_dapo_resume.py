@@ -126,8 +126,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
     for one, two in zip(without_time(alone), without_time(shared), strict=True):
         for name in ("reward", "raw", "gain", "valid", "identity", "dead_share", "trained_groups", "validation"):
             assert two[name] == pytest.approx(one[name], abs=1e-5), (one["step"], name)
-        for name in ("grad_norm", "entropy"):
-            assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-6), (one["step"], name)
+        assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3, abs=1e-6), one["step"]
     one, two = (load_file(folder / "checkpoint-3" / "model.safetensors") for folder in (alone, shared))
     assert all(abs(one[name] - two[name]).max() < 1e-4 for name in one)
 

@@ -332,20 +332,13 @@ def test_the_next_items_are_the_likeliest_where_there_are_beams_enough(cached, m
     assert (np.diff(fewer.log_probs_BN, axis=1) <= 0).all()
 
 
-def test_only_items_of_the_trie_are_found_and_the_rest_is_padding():
-    model, tokenizer = fresh()
-    ids = CORPUS.semantic_ids
-    extend(model, tokenizer, ids)
-    found = next_items(model, tokenizer, ids, ["item a"], beams=4, trie=ids.trie_of([3, 17]))
-    assert sorted(found.items_BN[0].tolist()) == [-1, -1, 3, 17]
-    assert np.isneginf(found.log_probs_BN[0, 2:]).all()
-    none = next_items(model, tokenizer, ids, ["item a"], beams=2, trie=ids.trie_of([]))
-    assert none.items_BN.tolist() == [[-1, -1]]
+def test_only_items_are_found_and_the_rest_is_padding():
     twins = SemanticIds.of([[0], [1], [0]], (2,), texts=["a", "b", "c"])
     model, tokenizer = fresh()
     extend(model, tokenizer, twins)
-    shared = next_items(model, tokenizer, twins, ["item a"], beams=3)
-    assert sorted(shared.items_BN[0].tolist()) == [0, 1, 2]
+    shared = next_items(model, tokenizer, twins, ["item a"], beams=4)
+    assert sorted(shared.items_BN[0].tolist()) == [-1, 0, 1, 2]
+    assert np.isneginf(shared.log_probs_BN[0, 3:]).all()
     assert shared.items_BN[0].tolist().index(2) - shared.items_BN[0].tolist().index(0) == 1
     assert next_items(model, tokenizer, twins, [], beams=3).items_BN.shape == (0, 3)
 

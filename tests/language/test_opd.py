@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import math
-from dataclasses import replace
+import signal
+import subprocess
+import sys
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -213,23 +216,39 @@ def test_the_student_comes_nearer_to_the_teacher_which_stays_as_it_is(
     assert all(torch.equal(kept[name], weights) for name, weights in teacher.model.state_dict().items())
 
 
-def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_opd import OpdConfig, load, policy, run, tiny_tokenizer
+import torch
+torch.set_num_threads({threads})
+tokenizer = tiny_tokenizer()
+def killed(step, values):
+    if step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+run(
+    policy(tokenizer), load("synthetic", requests=8, slate_size=3, history=2), policy(tokenizer, seed=1),
+    directory=Path({directory!r}), config=OpdConfig(**{config!r}), on_log=killed,
+)
+"""
+
+
+def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(
     tokenizer: Any, requests: Requests, tmp_path: Path
 ) -> None:
-    teacher = policy(tokenizer, seed=1)
+    teacher, whole = policy(tokenizer, seed=1), policy(tokenizer)
     config = pure(steps=4, save_every=2, reward_weight=1.0, distill_weight=0.1, group_size=2, max_resamples=1)
-    whole, broken = policy(tokenizer), policy(tokenizer)
     run(whole, requests, teacher, directory=tmp_path / "whole", config=config)
-
-    class StoppedError(Exception):
-        pass
-
-    def stop(step: int, values: Any) -> None:
-        if step == 3:
-            raise StoppedError
-
-    with pytest.raises(StoppedError):
-        run(broken, requests, teacher, directory=tmp_path / "broken", config=config, on_log=stop)
+    here = Path(__file__).parent
+    script = KILLED.format(
+        path=[str(here), str(here.parents[1] / "benchmarks")],
+        threads=torch.get_num_threads(),
+        directory=str(tmp_path / "broken"),
+        config={part.name: getattr(config, part.name) for part in fields(config) if part.name != "stopping"},
+    )
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert [path.name for path in checkpoints(tmp_path / "broken")] == ["checkpoint-2"]
     with pytest.raises(InputError, match=r"started with config\.teacher"):
         run(policy(tokenizer), requests, policy(tokenizer, seed=2), directory=tmp_path / "broken", config=config)

@@ -18,8 +18,8 @@ from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.agents.language.scratch import build_model, build_tokenizer
 from rerank_env.data import Requests
 from rerank_env.prompts import PromptWriter
+from rerank_env.training.language.dapo_settings import DapoConfig
 from rerank_env.training.language.preflight import Preflight, report
-from rerank_env.training.language.settings import DapoConfig
 
 pytestmark = [
     pytest.mark.torch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import CheckpointError, InputError
+from rerank_env.training.fingerprints import requests_hash
 from rerank_env.training.recipes.card import About, card
 from rerank_env.training.recipes.folder import RunFolder
-from rerank_env.training.recipes.tables import METRICS, SERVED, Kept, OrIncoming, markdown, requests_hash, table
+from rerank_env.training.recipes.tables import METRICS, SERVED, Kept, OrIncoming, markdown, table
 
 ABOUT = About(
     title="A re-ranker",
@@ -67,6 +69,8 @@ def test_the_table_has_the_numbers_that_can_be_worked_out_by_hand(requests: Requ
         for metric in METRICS:
             interval = row["metrics"][metric]
             assert interval["low"] <= interval["value"] <= interval["high"]
+            relative = row["relative"][metric]  # nobody can lose more than all
+            assert -1.0 <= relative["low"] <= relative["value"] <= relative["high"]
 
 
 def test_an_invalid_answer_scores_nothing_and_has_a_second_row_with_the_incoming_order(requests: Requests) -> None:
@@ -145,6 +149,14 @@ def test_a_card_is_read_by_the_hubs_own_reader_with_its_results(requests: Reques
         "of 16 targets (25.0% are listed)",
     ):
         assert part in text
+
+
+def test_weights_made_from_a_base_name_it_and_state_no_licence(tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    folder = RunFolder(tmp_path / "run")
+    folder.describe({"recipe": "gr2", "data": "synthetic", "size": "small"})
+    read = hub.ModelCard(card(folder, replace(ABOUT, base="someone/model"), stages=["evaluate"]))
+    assert read.data.base_model == "someone/model" and read.data.get("license") is None
 
 
 def test_a_card_before_the_evaluation_says_so(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ class Sums:
             self.calls.append("count")
             for n in range(work.settings["limit"]):
                 work.tell("counting", n + 1, work.settings["limit"])
+            work.say("counted by ones")
             (work.folder / "numbers.txt").write_text(" ".join(map(str, range(work.settings["limit"]))))
             return {"count": work.settings["limit"]}
 
@@ -69,6 +70,7 @@ def test_a_recipe_runs_all_stages_prints_the_card_and_is_not_repeated(sums: Sums
     assert first.exit_code == 0, first.output
     assert sums.asked == {"data": "numbers", "size": "small", "options": "first_stage=bm25", "changes": []}
     assert "The sum is 10." in first.output and "foretold: about 3 minutes to go on two cores" in first.output
+    assert "counted by ones" in first.stderr
     assert "license" not in first.output  # the card's front matter is for machines
     assert Path("runs/sums-numbers-small/README.md").read_text().endswith("The sum is 10.\n")
     assert sums.calls == ["count", "add"]

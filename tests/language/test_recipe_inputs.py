@@ -33,7 +33,7 @@ from rerank_env.training.recipes.inputs import (
     remarks_of,
     writers,
 )
-from rerank_env.training.recipes.settings import Gr2Settings
+from rerank_env.training.recipes.settings import ROWS, Gr2Settings
 from rerank_env.training.recipes.stages import Work
 
 pytestmark = [
@@ -52,7 +52,7 @@ QUICK = (
     "midtrain.questions=3", "traces.tries=2", "traces.most=40", "sft.epochs=1", "teacher.width=32", "teacher.layers=1",
     "teacher.heads=2", "opd.steps=1", "opd.groups_per_step=2", "opd.max_tokens=40", "dapo.steps=1",
     "dapo.groups_per_step=2", "dapo.group_size=2", "dapo.max_tokens=40", "dapo.max_resamples=1", "internalise.steps=1",
-    "answering.max_tokens=40", "evaluation.resamples=50",
+    "answering.max_tokens=40", "evaluation.resamples=50", f"rows={','.join(ROWS)}", "opd.teacher=teacher",
 )  # fmt: skip
 """All stages in seconds, with next to nothing learned."""
 
@@ -200,7 +200,11 @@ def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(tmp_path:
 
     made = recipe_of("gr2", data=NAME, options=OPTIONS, changes=QUICK)
     folder, told = RunFolder(tmp_path / "run"), []
-    made.run(folder, on_stage=lambda name, state: told.append((name, state)))
+    said: list[str] = []
+    made.run(folder, on_stage=lambda name, state: told.append((name, state)), on_said=said.append)
+    assert sum("groups say nothing" in line for line in said) == 4  # once before each reinforcement
+    looked = json.loads((folder.stage("dapo") / "training" / "preflight.json").read_bytes())
+    assert folder.metrics("dapo")["dead groups before"] == looked["dead_share"]
     assert [name for name, state in told if state == "running"] == list(made.plan.stages)
     told.clear()
     measured = made.run(folder, on_stage=lambda name, state: told.append((name, state)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rerank_env.rewards.errors import InputError, UnknownNameError
-from rerank_env.training.recipes import recipe_of
+from rerank_env.training.recipes import RunFolder, recipe_of
 from rerank_env.training.recipes.changes import changed
-from rerank_env.training.recipes.gr2 import NAMES, SEEDED, plan_of
-from rerank_env.training.recipes.settings import ROWS, Gr2Settings, Lists
+from rerank_env.training.recipes.gr2 import NAMES, Later, plan_of
+from rerank_env.training.recipes.settings import ROWS, SEEDED, Gr2Settings, Lists
 from rerank_env.training.recipes.sizes import SIZES, foretold, size_of
 from rerank_env.training.recipes.stages import Plan
 
@@ -44,6 +45,12 @@ def fingerprints(made: Plan) -> dict[str, str]:
         ("sft.epochs=9", {"sft-targeted", "sft-rejection", "teacher", "opd", "dapo-naive", "dapo", "dapo-gain",
                           "internalise", "evaluate"}),
         ("seed=9", set(plan().stages) - {"data"}),
+        ("surrogate.beta=0.1", {"opd", "dapo-naive", "dapo", "dapo-gain", "internalise", "evaluate"}),
+        ("stopping.patience=3", {"opd", "dapo-naive", "dapo", "dapo-gain", "internalise", "evaluate"}),
+        ("memory.gradient_checkpointing=true", {"midtrain", "sft-targeted", "sft-rejection", "teacher", "opd",
+                                                "dapo-naive", "dapo", "dapo-gain", "internalise", "evaluate"}),
+        ("server.key_variable=KEY", {"traces-targeted", "traces-rejection", "sft-targeted", "sft-rejection", "teacher",
+                                     "opd", "dapo-naive", "dapo", "dapo-gain", "internalise", "evaluate"}),
     ],
 )  # fmt: skip
 def test_a_change_outdates_the_stages_that_read_it_and_what_depends_on_them(change: str, outdated: set[str]) -> None:
@@ -84,6 +91,7 @@ def test_rows_that_are_not_wanted_leave_out_the_stages_that_nothing_else_needs()
         ("dapo.steps", InputError, "not NAME=VALUE"),
         ("traces.teacher=oracle", UnknownNameError, "unknown traces.teacher"),
         ("lists.watch=0", InputError, "lists.watch is 0"),
+        ("memory.gradient_checkpointing=1", UnknownNameError, "true"),
     ],
 )
 def test_changes_that_cannot_be_are_one_sentence(change: str, error: type[Exception], says: str) -> None:
@@ -142,4 +150,57 @@ def test_what_a_trainer_would_refuse_hours_later_is_found_before_anything_starts
     for library in ("trl", "peft", "datasets", "pyarrow", "openai"):
         pytest.importorskip(library)
     with pytest.raises(InputError, match=says):
-        recipe_of("gr2", data="amazon-toys", changes=[change]).check()
+        recipe_of("gr2", data="amazon-toys", changes=[change]).check([])
+
+
+def test_groups_that_came_later_are_no_part_of_a_stage_that_leaves_them_alone() -> None:
+    later = {"surrogate", "stopping", "memory", "server"}
+    assert not any(later & set(stage.settings) for stage in plan().stages.values())
+    told = plan("surrogate.epsilon_high=0.3", "stopping.window=0").stages["dapo"].settings
+    assert (told["surrogate"], told["stopping"]) == ({"epsilon_high": 0.3}, {"window": 0})
+
+
+def test_the_finer_settings_are_those_of_the_trainer_and_reach_it() -> None:
+    for library in ("trl", "peft"):
+        pytest.importorskip(library)
+    from rerank_env.training.language.dapo import DapoConfig
+    from rerank_env.training.language.stopping import StopRule
+    from rerank_env.training.recipes.reinforcing import finer
+
+    assert DapoConfig(**finer(asdict(Gr2Settings()))) == DapoConfig()
+    told = plan("stopping.window=0", "stopping.patience=2", "surrogate.beta=0.5", "memory.gradient_checkpointing=true")
+    for name in (*SEEDED, "opd"):
+        assert finer(told.stages[name].settings) == {
+            "beta": 0.5, "gradient_checkpointing": True, "stopping": StopRule(patience=2, window=None),
+        }  # fmt: skip
+    assert size_of("8b").settings.memory.gradient_checkpointing
+
+
+def test_every_stage_is_a_function_that_there_is() -> None:
+    for library in ("trl", "peft", "datasets", "pyarrow", "openai", "lightgbm", "sklearn"):
+        pytest.importorskip(library)
+    for name, stage in plan().stages.items():
+        assert isinstance(stage.run, Later), name
+        assert callable(stage.run.function()), name
+
+
+def test_the_key_of_a_server_is_asked_for_before_traces_and_is_in_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("trl", "peft", "datasets", "pyarrow", "openai"):
+        pytest.importorskip(library)
+    changes = ["traces.teacher=server", "server.key_variable=RERANK_TEST_KEY"]
+    made = recipe_of("gr2", data="amazon-toys", changes=changes)
+    monkeypatch.delenv("RERANK_TEST_KEY", raising=False)
+    made.check(["dapo", "evaluate"])  # nobody is asked any more
+    with pytest.raises(InputError, match="'RERANK_TEST_KEY', which is not set"):
+        made.check(["traces-rejection", "dapo"])
+    monkeypatch.setenv("RERANK_TEST_KEY", "a secret")
+    made.check(["traces-rejection"])
+    assert "a secret" not in repr(made.about)
+
+
+def test_the_card_loads_the_requests_of_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    made = recipe_of("gr2", data="amazon-toys", options="first_stage=bm25,slate_size=20")
+    folder = RunFolder(tmp_path)
+    folder.describe(made.about)
+    assert 'load("amazon-toys", split="test", first_stage=\'bm25\', slate_size=20)' in made.card(folder)

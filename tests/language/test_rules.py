@@ -50,7 +50,7 @@ ONE_REQUEST = Requests.of([[0, 1, 2]], [[0.0, 1.0, 0.0]])
 def test_without_noise_the_ranking_is_by_the_weighted_sum_and_the_reasons_name_the_best_two_of_each_kind() -> None:
     teacher = RuleTeacher(THREE, weights=[1, 1, 1], temperature=0)
     assert isinstance(teacher, Teacher)
-    # Equal levels of "stage" (2 and 2): the better ranked, item 1, comes first. Nothing is known of two in "text".
+    # Equal levels of "stage" (2 and 2): the one that is listed first, item 1. Nothing is known of two in "text".
     assert reasons(teacher, ask(ONE_REQUEST, WRITER)) == (
         "<think>near [2] [3], text [3], stage [1] [2]. [2] leads in near.</think><answer>[2, 3, 1]</answer>"
     )
@@ -76,10 +76,10 @@ def test_a_target_comes_first_whatever_the_evidence_and_the_reasons_say_where_it
     assert reasons(teacher, asked, target=0) == (
         "<think>near [2] [3], text [3], stage [1] [2]. [1] leads in stage.</think><answer>[1, 2, 3]</answer>"
     )
-    # Of equal levels the target is named first: 2 and 2 in "stage" where item 0 is not offered.
-    two = ask(Requests.of([[2, 1]], [[0.0, 1.0]]), WRITER)
-    assert reasons(teacher, two, target=0) == (
-        "<think>near [2] [1], text [1], stage [1] [2]. [1] leads in text, stage.</think><answer>[1, 2]</answer>"
+    # Of equal levels the target leads, too, and the one listed first is named first: 2 and 2 in "stage" without item 0.
+    two = ask(Requests.of([[1, 2]], [[0.0, 1.0]]), WRITER)
+    assert reasons(teacher, two, target=1) == (
+        "<think>near [1] [2], text [2], stage [1] [2]. [2] leads in text, stage.</think><answer>[2, 1]</answer>"
     )
 
 
@@ -97,7 +97,7 @@ def test_answers_that_cite_ids_have_reasons_that_cite_ids_and_padding_is_never_n
     teacher = RuleTeacher(THREE, weights=[1, 1, 1], temperature=0)
     first, second = teacher.propose(asked, targets_B=None, seeds_B=np.arange(2))
     assert first.text == (
-        "<think>near <a_1> <a_2>, text <a_2>, stage <a_0> <a_1>. <a_1> leads in near.</think>"
+        "<think>near <a_1> <a_2>, text <a_2>, stage <a_0> <a_2>. <a_1> leads in near.</think>"
         '<answer>{"ranking": ["<a_1>", "<a_2>", "<a_0>"]}</answer>'
     )
     assert second.reasoning == "near <a_1> <a_0>, stage <a_0> <a_1>. <a_1> leads in near."
@@ -175,7 +175,7 @@ def test_a_shuffled_request_gets_the_same_answer_about_the_same_candidates() -> 
     asked = shown(ONE_REQUEST, np.array([[2, 0, 1]]), WRITER)
     (proposal,) = teacher.propose(asked, targets_B=None, seeds_B=np.array([0]))
     assert asked.read([proposal.text]).rankings_BK.tolist() == [[1, 2, 0]]
-    assert proposal.reasoning == "near [3] [1], text [1], stage [2] [3]. [3] leads in near."
+    assert proposal.reasoning == "near [3] [1], text [1], stage [2] [1]. [3] leads in near."
 
 
 def test_fitted_weights_are_the_log_odds_of_the_levels() -> None:

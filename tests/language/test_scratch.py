@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers")
 
-from rerank_env.agents.language.scratch import CHAT_TEMPLATE, TAGS, build_model, build_tokenizer
+from rerank_env.agents.language.automaton import TAGS
+from rerank_env.agents.language.scratch import CHAT_TEMPLATE, build_model, build_tokenizer
 from rerank_env.rewards import parse
 from rerank_env.rewards.errors import InputError
 from rerank_env.semantic_ids import SemanticIds

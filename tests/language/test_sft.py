@@ -35,7 +35,7 @@ from rerank_env.rewards.errors import DivergedError, InputError
 from rerank_env.training.language.batches import POOL_BATCHES, Collator, LengthSortedSampler
 from rerank_env.training.language.checkpoints import WHOLE, checkpoints
 from rerank_env.training.language.sft import SftConfig, WeightedSFTTrainer, run
-from rerank_env.training.language.tuning import arguments
+from rerank_env.training.language.sft_settings import arguments
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing` is deprecated:FutureWarning"),  # as TRL and PEFT ask
@@ -221,12 +221,57 @@ def test_a_loss_that_is_no_number_is_an_error_and_the_checkpoint_before_it_goes_
         if step == 3:
             next(model.parameters()).data.fill_(float("nan"))
 
-    with pytest.raises(DivergedError, match="update 4"):
+    with pytest.raises(DivergedError, match="the loss of update 4 is nan.* lower learning rate"):
         run(model, tokenizer, rows, directory=tmp_path / "hurt", config=config, on_log=poison)
     assert [path.name for path in checkpoints(tmp_path / "hurt")] == ["checkpoint-2"]
     again = run(tiny_model(tokenizer), tokenizer, rows, directory=tmp_path / "hurt", config=config)
     assert again.steps == 5
     assert_same(again.model, whole.model)
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from test_sft import SftConfig, examples, run, tiny_model, tiny_tokenizer
+import torch
+from rerank_env.rewards.errors import CheckpointError
+torch.set_num_threads({threads})
+tokenizer, _, hard = tiny_tokenizer(), *resource.getrlimit(resource.RLIMIT_FSIZE)
+for part in ("model", "optimizer"):  # the files are refused by safetensors and by PyTorch
+    place = Path({directory!r}) / part
+    def narrow(step, values):
+        if step == 3:
+            size = (place / "checkpoint-2" / "model.safetensors").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2 if part == "model" else size + 1000, hard))
+    try:
+        run(tiny_model(tokenizer), tokenizer, examples(tokenizer), directory=place, config={config!r}, on_log=narrow)
+    except CheckpointError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        print(error)
+"""
+
+
+def test_a_disk_that_refuses_is_told_in_a_sentence_and_the_run_goes_on_later(tokenizer: Any, tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    config = _config(max_steps=5, save_every=2, batch=4, micro_batch=4)
+    here = Path(__file__).parent
+    script = FULL.format(
+        path=[str(here), str(here.parents[1] / "benchmarks")],
+        threads=torch.get_num_threads(),
+        directory=str(tmp_path),
+        config=config,
+    )
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    told = [line for line in ended.stdout.splitlines() if line.startswith("checkpoint 4 in ")]
+    assert len(told) == 2 and all("could not be written" in line for line in told), ended.stdout
+    whole = run(tiny_model(tokenizer), tokenizer, examples(tokenizer), directory=tmp_path / "whole", config=config)
+    for place in (tmp_path / "model", tmp_path / "optimizer"):
+        assert [path.name for path in checkpoints(place)] == ["checkpoint-2"]
+        again = run(tiny_model(tokenizer), tokenizer, examples(tokenizer), directory=place, config=config)
+        assert again.steps == 5
+        assert_same(again.model, whole.model)
 
 
 KILLED = """

@@ -117,12 +117,6 @@ def test_requests_of_unequal_size_keep_their_padding() -> None:
         assert sorted(order_of(shown, answer)) == list(range(size))
 
 
-def test_dropped_entries_of_histories_are_counted() -> None:
-    writer = PromptWriter(prompt_budget=min(len(p.text) for p in PromptWriter().write(REQUESTS)) - 20)
-    cut = Shuffles(REQUESTS, writer, mode="none", seed=0, prompt_ids=shuffles().prompt_ids)
-    assert cut.show([0, 1], 3, draw=0).dropped == sum(prompt.dropped for prompt in writer.write(REQUESTS, [0, 1])) > 0
-
-
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'across'"):
         shuffles("acros")

@@ -18,7 +18,8 @@ from rerank_env.data.catalog import Catalog
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import Asked, PromptWriter, ask
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError
-from rerank_env.rewards.rankings import Verdict
+from rerank_env.rewards.rankings import Verdict, identity_rankings
+from rerank_env.training.fingerprints import requests_hash
 from rerank_env.training.language.traces import collect
 from rerank_env.training.language.traces.journal import JOURNAL, Journal
 from rerank_env.training.language.traces.manifest import MANIFEST, fingerprint
@@ -70,12 +71,12 @@ def test_rows_come_back_as_they_were_written_in_the_order_of_the_requests(tmp_pa
     assert [path.name for path in parts(tmp_path)] == ["part-00000.parquet", "part-00001.parquet"]
     traces = Traces.load(tmp_path)
     assert traces.table.schema == SCHEMA
-    assert traces.rows()[1:] == [rows[1], rows[0]]
-    assert traces.rows()[0].reasoning == 'Ünïcode \n " \\ 字'
+    read = list(traces)
+    assert read[1:] == [{**vars(row), "order": [*row.order], "ranking": [*row.ranking]} for row in (rows[1], rows[0])]
+    assert read[0]["reasoning"] == 'Ünïcode \n " \\ 字'
     assert traces.requests_T.tolist() == [0, 1, 4]
-    assert traces.accepted_T.tolist() == [True, False, True]
+    assert traces.column("accepted") == [True, False, True]
     assert [row["request"] for row in traces.accepted()] == [0, 4]
-    assert not traces.complete
     # Shown places 0, 2, 1 of the order 2, 0, 1 are the candidates 2, 1, 0.
     assert traces.rankings_TK().tolist() == [[0, 1, -1], [-1, -1, -1], [2, 1, 0]]
     assert traces.order_TK(4).tolist() == [[1, 0, -1, -1], [2, 0, 1, -1], [2, 0, 1, -1]]
@@ -86,7 +87,7 @@ def test_rows_come_back_as_they_were_written_in_the_order_of_the_requests(tmp_pa
 
 def test_prompts_come_back_as_the_teacher_saw_them_and_completions_answer_them(tmp_path: Path) -> None:
     traces = collect(REQUESTS, First(), WRITER, directory=tmp_path, seed=3)
-    assert traces.complete
+    assert traces.requests_T.tolist() == [0, 1, 2]
     asked = traces.asked(REQUESTS, WRITER)
     parsed = asked.read(traces.column("completion"))
     assert parsed.rankings_BK.tolist() == traces.rankings_TK(3).tolist()
@@ -144,14 +145,25 @@ def test_traces_of_another_kind_are_not_gone_on_with_and_stay_as_they_are(field:
 def test_a_requests_fingerprint_changes_with_its_arrays_texts_and_remarks() -> None:
     remarks_BK = np.full(REQUESTS.candidates_BK.shape, "", dtype=object)
     remarks_BK[0, 0] = "near 1"
+    logged_BK = np.where(np.arange(3) < REQUESTS.sizes_B[:, None], 1.0, 0.0)
     renamed = Catalog.of(["another", *REQUESTS.catalog.texts[1:]])
     others = [
         replace(REQUESTS, remarks_BK=remarks_BK),
         replace(REQUESTS, catalog=renamed),
         replace(REQUESTS, catalog=replace(REQUESTS.catalog, labels=(("Soap",),) * 4)),
         REQUESTS.take([1, 0, 2]),
+        replace(REQUESTS, scores_BK=REQUESTS.scores_BK * 2.0),
+        replace(REQUESTS, clicks_BK=logged_BK, propensities_BK=logged_BK),
+        replace(REQUESTS, clicks_BK=logged_BK, propensities_BK=logged_BK / 2),
+        replace(REQUESTS, clicks_BK=logged_BK, propensities_BK=logged_BK, predictions_BK=logged_BK),
+        REQUESTS.reordered(identity_rankings(REQUESTS.sizes_B, 3)),
+        replace(REQUESTS, origins_B=REQUESTS.origins + 1),
+        replace(REQUESTS, catalog=replace(REQUESTS.catalog, popularity_I=REQUESTS.catalog.popularity_I + 1.0)),
     ]
-    assert len({fingerprint(requests) for requests in [REQUESTS, *others]}) == 5
+    hashes = {requests_hash(requests) for requests in [REQUESTS, *others]}
+    assert len(hashes) == len(others) + 1
+    assert len({fingerprint(requests) for requests in [REQUESTS, *others]}) == len(hashes)
+    assert requests_hash(replace(REQUESTS, name="another", notes=("read twice",))) == requests_hash(REQUESTS)
     assert fingerprint(REQUESTS.take([0, 1, 2])) == fingerprint(REQUESTS)
 
 
@@ -185,7 +197,6 @@ def test_a_folder_without_traces_or_with_damaged_ones_is_one_sentence(tmp_path: 
 def test_no_requests_leave_a_manifest_and_no_rows(tmp_path: Path) -> None:
     traces = collect(REQUESTS.take([]), First(), WRITER, directory=tmp_path, mode="rejection")
     assert len(traces) == 0
-    assert traces.complete
     assert traces.rankings_TK().shape == (0, 1)
     assert traces.statistics().acceptance == 0.0
     assert traces.asked(REQUESTS.take([]), WRITER).prompts == ()
@@ -218,6 +229,7 @@ FULL = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
 import test_store as here
+from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.rewards.errors import CheckpointError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
@@ -239,7 +251,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_kept_is_gone_on_with(tmp_path:
     assert done.stdout.count("\n") == 1
     teacher = First()
     traces = collect(REQUESTS.take([0] * 200), teacher, WRITER, directory=tmp_path, batch=50)
-    assert traces.complete
+    assert len(traces) == 200
     assert 0 < teacher.asked < 200
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from rerank_env.rewards.errors import InputError, ServerError, UnknownNameError
 from rerank_env.rewards.rankings import Verdict, random_rankings
 from rerank_env.training.language.traces import Traces, collect, settling
 from rerank_env.training.language.traces.drawing import Purpose, gumbel, keys, orders, seeds, uniform
+from rerank_env.training.language.traces.prompting import best
 from rerank_env.training.language.traces.proposals import Proposal, read
 from rerank_env.training.language.traces.rules import RuleTeacher
-from rerank_env.training.language.traces.settling import best
 
 WRITER = PromptWriter("tagged-list")
 
@@ -64,19 +65,23 @@ class Levels:
         return np.stack([(items_BK * 3 + users_B1) % 5, (items_BK * 5 + users_B1 * 2) % 7], axis=2)
 
 
+def rows_of(traces: Traces) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in traces]
+
+
 def test_rejection_asks_again_until_the_pick_is_the_target_and_counts_what_it_drops(tmp_path: Path) -> None:
     # Unshuffled, so the pick "1" is the target of requests 0 and 4 only, at the first try; then "2" of request 1.
     teacher = Saying(
         *[f"<think>Try {n}.</think><answer>[{n}, {', '.join(r)}]</answer>" for n, r in (("1", "234"), ("2", "134"))]
     )
     traces = collect(requests_of(5), teacher, WRITER, mode="rejection", tries=3, directory=tmp_path, shuffle=False)
-    rows = traces.rows()
+    rows = rows_of(traces)
     assert [row.accepted for row in rows] == [True, True, False, False, True]
     assert [row.tries for row in rows] == [1, 2, 3, 3, 1]
     assert [len(asked.prompts) for asked in teacher.asked] == [5, 3, 2]
     assert teacher.targets == [None] * 3
-    assert (rows[1].ranking, rows[1].reasoning, rows[1].tail) == ((1, 0, 2, 3), "Try 2.", "own")
-    assert (rows[2].completion, rows[2].ranking, rows[2].tail, rows[2].verdict) == ("", (), "", "OK")
+    assert (rows[1].ranking, rows[1].reasoning, rows[1].tail) == ([1, 0, 2, 3], "Try 2.", "own")
+    assert (rows[2].completion, rows[2].ranking, rows[2].tail, rows[2].verdict) == ("", [], "", "OK")
     assert [row.incoming for row in rows] == [1, 2, 3, 4, 1]
     assert rows[2].tokens_in == 300
     found = traces.statistics()
@@ -94,16 +99,16 @@ def test_targeted_tells_the_shown_place_of_the_target_once_and_accepts_only_its_
     traces = collect(requests, teacher, WRITER, tries=2, directory=tmp_path, seed=9)
     first = teacher.targets[0]
     assert [teacher.asked[0].order_BK[row, first[row]] for row in range(40)] == [row % 4 for row in range(40)]
-    assert traces.accepted_T.tolist() == (first == 0).tolist()
+    assert traces.column("accepted") == (first == 0).tolist()
     assert traces.column("tries") == [1 if told == 0 else 2 for told in first]
     assert 0 < traces.statistics().accepted < 40
-    assert traces.rankings_TK()[traces.accepted_T, 0].tolist() == [row % 4 for row in np.flatnonzero(first == 0)]
+    assert traces.accepted().rankings_TK()[:, 0].tolist() == [row % 4 for row in np.flatnonzero(first == 0)]
 
 
 def test_a_teacher_by_rule_explains_every_target_and_is_rejected_by_chance(tmp_path: Path) -> None:
     requests = requests_of(60)
     told = collect(requests, RuleTeacher(Levels()), WRITER, directory=tmp_path / "targeted")
-    assert told.accepted_T.all()
+    assert all(told.column("accepted"))
     assert told.rankings_TK()[:, 0].tolist() == [row % 4 for row in range(60)]
     asked = told.asked(requests, WRITER)
     assert (asked.read(told.column("completion")).verdicts_B == Verdict.OK).all()
@@ -140,7 +145,7 @@ def test_a_pick_without_a_ranking_gets_a_random_tail_that_does_not_know_the_orde
 )
 def test_what_has_no_reasons_or_no_pick_is_not_accepted(text: str, verdict: str, tmp_path: Path) -> None:
     traces = collect(requests_of(1), Saying(text), WRITER, mode="rejection", tries=2, directory=tmp_path, shuffle=False)
-    (row,) = traces.rows()
+    (row,) = rows_of(traces)
     assert (row.accepted, row.verdict, row.tries, row.tail) == (False, verdict, 2, "")
 
 
@@ -158,7 +163,7 @@ def test_requests_without_a_target_are_asked_about_by_nobody_and_counted(tmp_pat
     teacher = Saying("<think>Up.</think><answer>[2, 1]</answer>")
     traces = collect(requests, teacher, WRITER, mode="rejection", directory=tmp_path, shuffle=False)
     assert len(teacher.asked[0].prompts) == 1
-    assert [(row.verdict, row.tries, row.target, row.incoming) for row in traces.rows()] == [
+    assert [(row.verdict, row.tries, row.target, row.incoming) for row in rows_of(traces)] == [
         ("NO_TARGET", 0, -1, 0), ("NO_TARGET", 0, -1, 0), ("OK", 1, 1, 2),
     ]  # fmt: skip
     assert traces.statistics().no_target == 2
@@ -170,7 +175,7 @@ def test_any_of_several_best_candidates_is_right_and_one_of_them_is_told(tmp_pat
     assert best(requests)[0].tolist() == [False, True, True]
     two = Saying("<think>Up.</think><answer>[2, 1, 3]</answer>")
     traces = collect(requests, two, WRITER, mode="rejection", tries=1, directory=tmp_path / "a", shuffle=False)
-    assert traces.accepted_T.all()
+    assert all(traces.column("accepted"))
     assert set(traces.column("target")) == {1}
     teacher = Saying("<think>Up.</think><answer>[2, 1, 3]</answer>")
     collect(requests, teacher, WRITER, tries=1, directory=tmp_path / "b", shuffle=False)

@@ -167,6 +167,33 @@ def test_a_directory_is_read_by_the_kind_that_it_names(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.rank(over_log, rng=rng), linear.rank(over_log, rng=rng))
 
 
+def test_a_language_policy_is_read_and_the_folder_of_a_recipe_names_those_in_it(tmp_path: Path) -> None:
+    for library in ("transformers", "trl"):
+        pytest.importorskip(library)
+    from tiny import tiny_model, tiny_tokenizer
+
+    from rerank_env.agents.language import Decoding, LanguagePolicy
+    from rerank_env.prompts import PromptWriter
+
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"recipe": "gr2", "data": "amazon-beauty", "size": "tiny"}))
+    with pytest.raises(InputError, match=r"a run of the recipe gr2 without a policy yet"):
+        trained_policy(run)
+    tokenizer = tiny_tokenizer()
+    made = LanguagePolicy(tiny_model(tokenizer), tokenizer, PromptWriter("list"), decoding=Decoding(max_tokens=8))
+    requests, rng = load("synthetic", requests=4, slate_size=3, history=2), np.random.default_rng(0)
+    for place in (run / "midtrain" / "policy", run / "dapo" / "seed-0" / "policy"):
+        made.save_pretrained(place)
+        for folder in (place, place.parent):
+            again = trained_policy(folder)
+            assert isinstance(again, LanguagePolicy)
+            np.testing.assert_array_equal(again.rank(requests, rng=rng), made.rank(requests, rng=rng))
+    for ask in (trained_policy, run_settings):
+        with pytest.raises(InputError, match="name one of its policies: .*midtrain/policy, .*dapo/seed-0/policy"):
+            ask(run)
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"kind": 3}', b"{"])
 def test_a_directory_that_names_no_kind_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)

@@ -21,12 +21,10 @@ from torch.utils.data import Sampler
 
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
+from rerank_env.training.language.packing import IGNORED
 
 POOL_BATCHES = 50
 """How many batches are sorted by length together."""
-
-IGNORED = -100
-"""The label of a token that is not learned."""
 
 NO_ROLE = -1
 """The role of a token of the prompt, and of padding."""

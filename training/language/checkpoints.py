@@ -1,26 +1,31 @@
 """What a trainer of transformers or TRL leaves in a folder, made safe: whole checkpoints, and what they belong to.
 
-May import `rerank_env`, and transformers where a trainer is one. On disk, under one run's directory:
+May import safetensors, `rerank_env`, and transformers where a trainer is one. On disk, under one run's directory:
 
     run.json                    what the run was started with
     checkpoint-N/, .../whole    what the trainer saved after N updates, and the sign that all of it is on the disk
 
 Trainers write a checkpoint file by file. The sign is written last, after every file was forced to the disk, so one that
 a kill or a full disk cut short has none, and is passed over for the one before. Trainers that save so must keep two.
+What is not finite never gets into them: a trainer stops before such an update.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from rerank_env import durable
-from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.errors import CheckpointError, DivergedError, InputError
 
 WHOLE = "whole"
 """The file that says that the checkpoint beside it is whole."""
@@ -36,7 +41,8 @@ _FOLDER = re.compile(r"checkpoint-([0-9]+)")
 class DurableCheckpoints:
     """For trainers to inherit from, before the class of transformers: their checkpoints get the sign of being whole.
 
-    Model cards are left to whoever knows what was trained.
+    One that cannot be written raises `CheckpointError`, and those before it stay. Model cards are left to whoever knows
+    what was trained.
     """
 
     accelerator: Any
@@ -47,10 +53,50 @@ class DurableCheckpoints:
         """Write nothing."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        with saving(f"checkpoint {self.state.global_step} in {self.args.output_dir}"):
+            super()._save_checkpoint(model, trial)  # type: ignore[misc]
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             seal(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
+
+
+class FiniteUpdates:
+    """For trainers to inherit from, before the class of transformers: no update is made of what is not finite.
+
+    The norm of every gradient is checked here; a loss by the trainer that has it, with `check_finite`.
+    """
+
+    state: Any
+
+    def check_finite(self, what: str, value: Any) -> None:
+        """Raise `DivergedError` where a number of the update at hand is not finite; `what` names it."""
+        if not math.isfinite(number := float(value.detach() if hasattr(value, "detach") else value)):
+            raise DivergedError(
+                f"{what} of update {self.state.global_step + 1} is {number}; nothing of it is in the weights or in a "
+                "checkpoint, so start again with a lower learning rate, in another directory or with resume=False"
+            )
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
+        self.check_finite("the norm of the gradient", norm)
+        return norm
+
+
+@contextmanager
+def saving(what: str | Path) -> Iterator[None]:
+    """Turn whatever keeps `what` from being written into one `CheckpointError`, which names it.
+
+    As `durable.writing` does for the system's own refusals; PyTorch and safetensors have others for files.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{what} could not be written ({error}); what was whole before is untouched, so free some space, or name "
+            "a directory that can be written, and run it again"
+        ) from error
 
 
 def seal(folder: Path) -> None:

@@ -4,12 +4,12 @@ May import numpy and the layers below. GR2 (2602.07774) mid-trains on the tasks 
 are ours. Every text is told in two parts: what is given, which nothing is learned from, and what is to be learned.
 
     sequence   the IDs of a user's purchases in order: each is the next after those before it
-    caption    the ID of an item, then its title and labels; and its title, then the ID
+    caption    the ID of an item, then its title; and its title, then the ID
     persona    a user in words, with the IDs among them
     general    other texts, so that the model keeps what it could do
 
 A model that was trained on a user's purchases answers requests about them better than it will answer new ones, so leave
-the users whose requests are to be trained on out of `seen_N` where that matters. Suffixes: `_N` interactions.
+the users whose requests are to be trained on out of `targets.seen_N` where that matters. Suffixes: `_N` interactions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from rerank_env.data.requests import Requests
 from rerank_env.prompts import PromptWriter
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import BoolArray, IntArray
-from rerank_env.rewards.errors import InputError
 from rerank_env.semantic_ids import SemanticIds
 
 TASKS = ("sequence", "caption", "persona", "general")
@@ -40,7 +39,7 @@ HISTORY = 50
 """Purchases in one text at most, as the usual history of a request."""
 
 INTERESTS = 5
-"""How many labels, or words of titles, describe a user."""
+"""How many words of titles describe a user."""
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
@@ -77,36 +76,25 @@ class Corpus:
         targets: Targets,
         semantic_ids: SemanticIds,
         *,
-        seen_N: BoolArray | None = None,
-        labels: Sequence[Sequence[str]] = (),
         general: Sequence[str] | None = None,
         history: int = HISTORY,
         ask: str = "validation",
     ) -> Corpus:
         """The texts of a log's purchases that `targets` lets a model be fitted on, and no others.
 
-        `seen_N` leaves out more of them. `labels` are categories and brands of each item in words (none for Amazon,
-        whose labels are numbers). `general` texts are those of the items where None; see `general_texts`. `questions`
-        ask for the targets of the split `ask`, each after all that its user did before. No text is longer than
-        `history` purchases.
+        `general` texts are those of the items where None; see `general_texts`. `questions` ask for the targets of the
+        split `ask`, each after all that its user did before. No text is longer than `history` purchases.
 
-        Raises `DataError` for IDs of another catalogue, `InputError` for a mask that does not fit or has what
-        `targets` holds back, and labels that are not one an item.
+        Raises `DataError` for IDs of another catalogue, `UnknownNameError` for another split.
         """
         semantic_ids.check_catalogue(log.texts)
         one_of("split", ask, targets.rows)
         whole("history", history, least=2)
-        fitted_N = targets.seen_N if seen_N is None else seen_N
-        log.check_mask("seen_N", fitted_N)
-        if (fitted_N & ~targets.seen_N).any():
-            raise InputError("seen_N marks interactions that validation or test ask for; leave them out")
-        if labels and len(labels) != len(log.texts):
-            raise InputError(f"there are {len(labels)} labels for {len(log.texts)} items; give one tuple an item")
-        bought = _by_user(log, fitted_N)
+        bought = _by_user(log, targets.seen_N)
         texts = {
             "sequence": tuple(text for items in bought for text in _sequences(items, semantic_ids, history)),
-            "caption": tuple(_captions(log.texts, labels, semantic_ids)),
-            "persona": tuple(_persona(items[-history:], log.texts, labels, semantic_ids) for items in bought),
+            "caption": tuple(_captions(log.texts, semantic_ids)),
+            "persona": tuple(_persona(items[-history:], log.texts, semantic_ids) for items in bought),
             "general": tuple(Text("", text) for text in (log.texts if general is None else general) if text),
         }
         return cls(semantic_ids, texts, tuple(_questions(log, targets, ask, history)))
@@ -149,21 +137,17 @@ def _sequences(items: list[int], semantic_ids: SemanticIds, history: int) -> Ite
         yield Text(BOUGHT + "".join(ids[start - half : start]), "".join(ids[start : start + history - half]))
 
 
-def _captions(texts: Sequence[str], labels: Sequence[Sequence[str]], semantic_ids: SemanticIds) -> Iterator[Text]:
+def _captions(texts: Sequence[str], semantic_ids: SemanticIds) -> Iterator[Text]:
     for item, title in enumerate(texts):
-        name, marks = semantic_ids.text(item), ", ".join(labels[item]) if labels else ""
-        told = ". ".join(filter(None, [title, marks and f"Labels: {marks}"]))
-        if told:
-            yield Text(f"{name} is ", told)
         if title:
+            name = semantic_ids.text(item)
+            yield Text(f"{name} is ", title)
             yield Text(f"{title} has the ID ", name)
 
 
-def _persona(
-    items: list[int], texts: Sequence[str], labels: Sequence[Sequence[str]], semantic_ids: SemanticIds
-) -> Text:
+def _persona(items: list[int], texts: Sequence[str], semantic_ids: SemanticIds) -> Text:
     """What a user comes back to, most often first, and what was bought, in words and IDs."""
-    marks = [set(labels[item]) if labels else {*map(str.lower, _WORD.findall(texts[item]))} for item in items]
+    marks = [{*map(str.lower, _WORD.findall(texts[item]))} for item in items]
     counts = Counter(mark for some in marks for mark in sorted(some))
     often = sorted((-count, mark) for mark, count in counts.items() if count > 1)[:INTERESTS]
     interests = ", ".join(f"{mark} ({-count} of {len(items)})" for count, mark in often) or "nothing yet"

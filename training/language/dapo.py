@@ -1,8 +1,8 @@
 """A DAPO run of a language model that re-ranks: from a policy to a better one, in one directory.
 
-May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `settings` for what it is
-told, `watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`, the
-last two checkpoints, and the weights of the best validation.
+May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `dapo_settings` for what it
+is told, `watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`,
+the last two checkpoints, and the weights of the best validation.
 
     result = run(policy, requests, "gain", directory=Path("runs/dapo"), config=DapoConfig(), validation=held_out)
 
@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from rerank_env import durable
+from rerank_env.agents.language.models import base_of
 from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.rankings import identity_rankings
+from rerank_env.training.fingerprints import SHORT, requests_hash
 from rerank_env.training.language.checkpoints import begin
-from rerank_env.training.language.settings import DapoConfig
+from rerank_env.training.language.dapo_settings import DapoConfig
 from rerank_env.training.language.stopping import StopRule, best_of
 from rerank_env.training.language.trainer import DapoTrainer
 from rerank_env.training.language.watching import OnLog, Watch, kept_weights, restore
@@ -82,7 +84,9 @@ def run(
     that it cannot show.
     """
     place = Path(directory)
-    asked, held_out = _remarked(policy, requests), None if validation is None else _remarked(policy, validation)
+    with durable.writing(place):
+        place.mkdir(parents=True, exist_ok=True)
+    asked, held_out = policy.remarked(requests), None if validation is None else policy.remarked(validation)
     forward = policy.model.__dict__.get("forward")
     made = trainer(policy, asked, reward, config=config, directory=place, **others)
     main = bool(made.accelerator.is_main_process)
@@ -102,12 +106,6 @@ def run(
     restore(policy.model, place / f"weights-{finished['best_update']}.safetensors")
     policy.model.eval()
     return DapoResult(policy=policy, log_path=place / LOG_NAME, directory=place, **finished)
-
-
-def _remarked(policy: LanguagePolicy, requests: Requests) -> Requests:
-    if policy.remarks is None or requests.remarks_BK is not None:
-        return requests
-    return policy.remarks.on(requests)
 
 
 def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
@@ -137,9 +135,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _unpatch(model: Any, forward: Any) -> None:
     """Take TRL's head off again, so that it does not pile up over several runs of one model."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
     if forward is None:
-        base.__dict__.pop("forward", None)
+        base_of(model).__dict__.pop("forward", None)
 
 
 def _identity(
@@ -152,8 +149,8 @@ def _identity(
         "config": config.identity(),
         "reward": str(parse_reward(reward)),
         "reward_scores": _scores(parse_reward(reward), requests),
-        "data": fingerprint(requests),
-        "validation": None if validation is None else fingerprint(validation),
+        "data": requests_hash(requests)[:SHORT],
+        "validation": None if validation is None else requests_hash(validation)[:SHORT],
         "prompt": f"{writer.template.version} {writer.template.hash} {writer.text_format}",
         "model": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16],
     }
@@ -169,18 +166,4 @@ def _scores(reward: Reward, requests: Requests) -> str:
     digest = hashlib.sha256(np.float64(reward.invalid).tobytes())
     for rankings_BK in (incoming_BK, reverse_BK):
         digest.update(reward(rankings_BK, probe.slates).tobytes())
-    return digest.hexdigest()[:16]
-
-
-def fingerprint(requests: Requests) -> str:
-    """A short hash of everything that prompts and rewards read from `requests`, its catalogue's texts included."""
-    digest = hashlib.sha256("\0".join(requests.catalog.texts).encode())
-    fields = ("candidates", "history", "feedback", "relevance", "sizes", "origins", "canonical", "remarks", "clicks")
-    for field in fields:
-        for suffix in ("_BK", "_BH", "_B"):
-            values = getattr(requests, field + suffix, None)
-            if values is not None:
-                digest.update(f"{field}{values.shape}".encode())
-                text = values.dtype == np.dtype(object)
-                digest.update("\0".join(values.ravel()).encode() if text else np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()[:16]

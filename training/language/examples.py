@@ -22,14 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from rerank_env.agents.language.chats import prompt_ids
 from rerank_env.agents.language.spans import OTHER, REASONING, token_roles
 from rerank_env.data.requests import Requests
-from rerank_env.prompts import Prompt, PromptWriter
+from rerank_env.prompts import PromptWriter
 from rerank_env.rewards.arguments import finite
-from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
+from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import InputError, MissingExtraError
 from rerank_env.rewards.formats import has_reasoning
-from rerank_env.training.language.batches import IGNORED, NO_ROLE
+from rerank_env.training.language.batches import NO_ROLE
+from rerank_env.training.language.packing import IGNORED
 from rerank_env.training.language.traces.store import RANDOM, Traces
 
 try:
@@ -61,14 +63,13 @@ def training_examples(
     answer_weight: float = 1.0,
     direct_share: float = 0.0,
     direct_writer: PromptWriter | None = None,
-    instead: bool = False,
     seed: int,
 ) -> Dataset:
     """One example an accepted trace, in the order of the requests, and then the direct ones.
 
     `requests` are those that the traces are of; each is shown in the order that the teacher saw. A share `direct_share`
-    of the traces, drawn by `seed`, is also shown under `direct_writer` with the answer alone, and no longer with its
-    reasoning if `instead`. A format without room for reasoning is taught without it.
+    of the traces, drawn by `seed`, is also shown under `direct_writer` with the answer alone. A format without room
+    for reasoning is taught without it.
 
     Columns: `input_ids` prompt, answer and end; `labels` the same, -100 over the prompt; `loss_weights` float32, 0 over
     the prompt; `roles` int8 (0 reasoning, 1 answer, 2 neither, -1 prompt); `request`; `text_format`.
@@ -85,26 +86,12 @@ def training_examples(
     if not len(accepted):
         raise InputError("no trace was accepted, so there is nothing to learn; collect more, or more tries a request")
     drawn = np.random.default_rng(seed).permutation(len(accepted))[: round(direct_share * len(accepted))]
-    is_direct_T = np.isin(np.arange(len(accepted)), drawn)
     columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    reasoned = _taken(accepted, ~is_direct_T) if instead else accepted
-    _add(columns, requests, reasoned, writer, tokenizer, weights, with_reasoning=has_reasoning(writer.text_format))
+    _add(columns, requests, accepted, writer, tokenizer, weights, with_reasoning=has_reasoning(writer.text_format))
     if direct_writer is not None:
-        _add(columns, requests, _taken(accepted, is_direct_T), direct_writer, tokenizer, weights, with_reasoning=False)
+        shown_directly = replace(accepted, table=accepted.table.take(np.sort(drawn)))
+        _add(columns, requests, shown_directly, direct_writer, tokenizer, weights, with_reasoning=False)
     return Dataset.from_dict(columns, features=_COLUMNS)
-
-
-def prompt_ids(tokenizer: Any, prompts: Sequence[Prompt]) -> list[list[int]]:
-    """The tokens of every prompt up to where the assistant begins, the same as a `LanguagePolicy` is asked with.
-
-    By the tokenizer's chat template, plain texts where it has none.
-    """
-    if getattr(tokenizer, "chat_template", None):
-        chats = [prompt.chat for prompt in prompts]
-        texts = [tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
-    else:
-        texts = [prompt.text for prompt in prompts]
-    return list(tokenizer(texts, add_special_tokens=False)["input_ids"]) if texts else []
 
 
 def token_weights(
@@ -159,10 +146,6 @@ def _add(
         columns["roles"].append([*[NO_ROLE] * count, *map(int, roles), OTHER])
         columns["request"].append(request)
         columns["text_format"].append(writer.text_format)
-
-
-def _taken(traces: Traces, rows_T: BoolArray) -> Traces:
-    return replace(traces, table=traces.table.take(np.flatnonzero(rows_T)))
 
 
 def _weight(name: str, value: float) -> float:

@@ -20,6 +20,9 @@ from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.arrays import BoolArray, FloatArray
 from rerank_env.rewards.errors import InputError
 
+SCALES = ("std", "none")
+"""What an advantage is divided by: the spread of its group, or nothing."""
+
 SMALLEST = 1e-4
 """What TRL adds to the spread."""
 
@@ -38,7 +41,7 @@ def equal_groups(values_BG: npt.ArrayLike, counted_BG: npt.ArrayLike | None = No
 
 def advantages(rewards_BG: npt.ArrayLike, counted_BG: npt.ArrayLike | None = None, *, scale: str = "std") -> FloatArray:
     """Advantages, float64 [B, G], see the module; raises `InputError` for a reward that counts and is not finite."""
-    one_of("advantage scale", scale, ("std", "none"))
+    one_of("advantage scale", scale, SCALES)
     rewards, counted = _checked(rewards_BG, counted_BG)
     count_B1 = np.maximum(counted.sum(axis=1, keepdims=True), 1)
     values = np.where(counted, rewards, 0.0)

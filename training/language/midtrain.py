@@ -27,7 +27,7 @@ from rerank_env import durable
 from rerank_env.agents.language.vocabulary import Extension, extend, identity
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.errors import InputError
-from rerank_env.training.language.checkpoints import WHOLE, seal
+from rerank_env.training.language.checkpoints import WHOLE, saving, seal
 from rerank_env.training.language.corpus import Corpus
 from rerank_env.training.language.exam import RECALL, RECALL_AT, Exam
 from rerank_env.training.language.mixture import WEIGHTS, Documents, mix
@@ -223,7 +223,7 @@ def _finish(
             measured = {"loss": loss / count, "recall": hits / asked}
         folder = directory / MODEL
         shutil.rmtree(folder, ignore_errors=True)
-        with durable.writing(folder):
+        with saving(folder):
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         seal(folder)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rerank_env.agents.language.models import evaluated
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError
@@ -129,11 +130,10 @@ def check_apart(model: Any, blocks: Blocks) -> None:
     last = others[0] if others else blocks.ids_BT.shape[1]
     device = model.get_input_embeddings().weight.device
     packed = {name: values.to(device) for name, values in blocks[row].items() if name != "labels"}
-    was_training = bool(model.training)
-    model.eval()
-    together_TV = model(**{name: values[None] for name, values in packed.items()}, use_cache=False).logits[0].float()
-    alone_TV = model(input_ids=packed["input_ids"][None, first:last], use_cache=False).logits[0].float()
-    model.train(was_training)
+    with evaluated(model):
+        told = {name: values[None] for name, values in packed.items()}
+        together_TV = model(**told, use_cache=False).logits[0].float()
+        alone_TV = model(input_ids=packed["input_ids"][None, first:last], use_cache=False).logits[0].float()
     difference = (together_TV[first:last] - alone_TV).abs().max().item()
     if not difference <= CLOSE * max(1.0, alone_TV.abs().max().item()):
         raise InputError(

@@ -7,7 +7,6 @@ already and have no turns.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
+from rerank_env.agents.language.models import evaluated
 from rerank_env.agents.language.vocabulary import tables
-from rerank_env.rewards.errors import CheckpointError, DivergedError, InputError, MissingExtraError
-from rerank_env.training.language.checkpoints import KEPT, DurableCheckpoints, begin
+from rerank_env.rewards.errors import InputError, MissingExtraError
+from rerank_env.training.language.checkpoints import KEPT, DurableCheckpoints, FiniteUpdates, begin
 from rerank_env.training.language.exam import RECALL, Exam
 from rerank_env.training.language.packing import Blocks, collated
 
@@ -34,7 +33,7 @@ OnLog = Callable[[str, Mapping[str, float]], None]
 """Called as `on_log(phase, entry)` for every entry of the log, on the main process."""
 
 
-class MidTrainer(DurableCheckpoints, Trainer):
+class MidTrainer(DurableCheckpoints, FiniteUpdates, Trainer):
     """Transformers' trainer with an exam for an evaluation.
 
     A loss or a gradient that is not finite raises `DivergedError` before it reaches the weights; a disk that refuses a
@@ -52,12 +51,10 @@ class MidTrainer(DurableCheckpoints, Trainer):
         assert self._exam is not None, "evaluations are asked for where there is an exam"
         model = self.accelerator.unwrap_model(self.model)
         part = slice(self.args.process_index, None, self.args.world_size)
-        was_training = bool(model.training)
-        model.eval()
-        sums = torch.cat(
-            [self._exam.loss(model, self.args.eval_batch_size, part=part), self._exam.found(model, part=part)]
-        )
-        model.train(was_training)
+        with evaluated(model):
+            sums = torch.cat(
+                [self._exam.loss(model, self.args.eval_batch_size, part=part), self._exam.found(model, part=part)]
+            )
         total = self.accelerator.reduce(sums.to(self.args.device, torch.float32), reduction="sum").tolist()
         names = f"{metric_key_prefix}_loss", f"{metric_key_prefix}_{RECALL}"
         metrics = dict(zip(names, (total[0] / max(1.0, total[1]), total[2] / max(1.0, total[3])), strict=True))
@@ -70,28 +67,8 @@ class MidTrainer(DurableCheckpoints, Trainer):
     ) -> Any:
         """The model's own loss: the mean over the learned tokens of the whole update."""
         found: Any = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        loss = found[0] if return_outputs else found
-        if not torch.isfinite(loss):
-            raise DivergedError(f"the loss of update {self.state.global_step + 1} is {loss.item()}")
+        self.check_finite("the loss", found[0] if return_outputs else found)
         return found
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        try:
-            super()._save_checkpoint(model, trial)
-        except CheckpointError:
-            raise
-        except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch and safetensors have their own for files
-            raise CheckpointError(
-                f"checkpoint {self.state.global_step} in {self.args.output_dir} could not be written ({error}); the "
-                "one before is untouched, so free some space and run it again"
-            ) from error
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        trainer: Any = super()
-        norm = trainer._get_grad_norm(model, grad_norm=grad_norm)
-        if not math.isfinite(float(norm)):
-            raise DivergedError(f"the gradient of update {self.state.global_step + 1} has norm {float(norm)}")
-        return norm
 
 
 @contextmanager

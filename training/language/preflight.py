@@ -25,7 +25,7 @@ from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.rankings import random_rankings
 from rerank_env.training.language import groups
-from rerank_env.training.language.settings import DapoConfig, sampling
+from rerank_env.training.language.dapo_settings import DapoConfig, sampling
 from rerank_env.training.language.sharing import completion_logits
 from rerank_env.training.language.shuffles import Shown, Shuffles
 from rerank_env.training.language.signals import Answers, WatchedReward
@@ -95,8 +95,7 @@ def report(
     size = config.group_size if group_size is None else whole("group_size", group_size, least=1)
     order = np.random.default_rng([config.seed, len(requests)]).permutation(len(requests))
     rows_B = order[: whole("n_requests", n_requests, least=1)]
-    if policy.remarks is not None and requests.remarks_BK is None:
-        requests = policy.remarks.on(requests)
+    requests = policy.remarked(requests)
     shuffles = Shuffles(requests, policy.writer, mode=config.shuffle, seed=config.seed, prompt_ids=policy.prompt_ids)
     shown = shuffles.show(rows_B, size, draw=0)
     copies = 1 if config.shuffle == "inside" else size

@@ -19,20 +19,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rerank_env.rewards.errors import DivergedError, InputError, MissingExtraError
-from rerank_env.training.language.batches import IGNORED, Collator, LengthSortedSampler
-from rerank_env.training.language.checkpoints import DurableCheckpoints, begin, train
-from rerank_env.training.language.tuning import (
+from rerank_env.agents.language.models import base_of
+from rerank_env.rewards.errors import InputError, MissingExtraError
+from rerank_env.training.language.batches import Collator, LengthSortedSampler
+from rerank_env.training.language.checkpoints import DurableCheckpoints, FiniteUpdates, begin, train
+from rerank_env.training.language.packing import IGNORED
+from rerank_env.training.language.sft_settings import (
     COLUMNS,
     EpochTold,
     SftConfig,
     arguments,
-    base_of,
     check_lengths,
     fingerprint,
     lengths,
@@ -62,7 +62,7 @@ class SftResult:
     directory: Path
 
 
-class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
+class WeightedSFTTrainer(DurableCheckpoints, FiniteUpdates, SFTTrainer):
     """TRL's trainer for prepared examples, with the column `loss_weights`; see the module for the loss.
 
     Logs the mean negative log-likelihood of `reasoning`, `answer` and `format` tokens by themselves, unweighted, over
@@ -121,8 +121,7 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         if model.training:
             if num_items_in_batch is not None:
                 loss = loss * self.accelerator.num_processes  # the gradients of the processes are averaged
-            if not torch.isfinite(loss):
-                raise DivergedError(f"the loss of update {self.state.global_step + 1} is {loss.item()}")
+            self.check_finite("the loss", loss)
         return loss
 
     def _nll(self, model: Any, inputs: Mapping[str, Tensor], counted_BT: Tensor) -> Tensor:
@@ -172,12 +171,6 @@ class WeightedSFTTrainer(DurableCheckpoints, SFTTrainer):
         super().log(logs, start_time)
         if self._on_log is not None and self.accelerator.is_main_process:
             self._on_log(self.state.global_step, logs)
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        if not np.isfinite(float(norm)):
-            raise DivergedError(f"the gradient of update {self.state.global_step + 1} has norm {float(norm)}")
-        return norm
 
 
 def _weights(batch: Mapping[str, Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rerank_env.agents.language.models import base_of
 from rerank_env.agents.language.prefix import cache_name, can_share
 from rerank_env.rewards.errors import MissingExtraError
 
@@ -56,7 +57,7 @@ def completion_logits(
 def _shared(
     model: Any, ids_UP: Tensor, mask_UP: Tensor, which_N: Tensor, completion_ids_NT: Tensor, completion_mask_NT: Tensor
 ) -> Tensor:
-    cache = DynamicCache(config=_base(model).config)
+    cache = DynamicCache(config=base_of(model).config)
     first_U1V = _read(model, ids_UP, mask_UP, keep=1, cache=cache)
     first_N1V = first_U1V.index_select(0, which_N)
     if completion_ids_NT.shape[1] == 1:
@@ -71,7 +72,7 @@ def _shared(
 
 def _read(model: Any, ids_NW: Tensor, mask_NS: Tensor, *, keep: int, cache: DynamicCache | None = None) -> Tensor:
     """Logits of the last `keep` places; positions are counted without padding, as where answers are generated."""
-    kind = type(_base(model))
+    kind = type(base_of(model))
     known = inspect.signature(kind.forward).parameters
     width = ids_NW.shape[1]
     options: dict[str, Any] = {"use_cache": cache is not None}
@@ -83,9 +84,3 @@ def _read(model: Any, ids_NW: Tensor, mask_NS: Tensor, *, keep: int, cache: Dyna
         options["logits_to_keep"] = keep
     logits: Tensor = model(input_ids=ids_NW, attention_mask=mask_NS, **options).logits[:, -keep:]
     return logits
-
-
-def _base(model: Any) -> Any:
-    """The model itself, out of what wraps it for several processes or an adapter."""
-    inner = getattr(model, "module", model)
-    return inner.get_base_model() if hasattr(inner, "get_base_model") else inner

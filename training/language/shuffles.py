@@ -31,15 +31,11 @@ MODES = ("across", "inside", "none")
 
 @dataclass(frozen=True)
 class Shown:
-    """Prompts, one an answer, group by group: plain `texts`, `token_ids`, and the `columns` that a reward reads.
-
-    `dropped` entries of histories were left out of all of them together, for the budget of prompts.
-    """
+    """Prompts, one an answer, group by group: plain `texts`, `token_ids`, and the `columns` that a reward reads."""
 
     texts: list[str]
     token_ids: list[list[int]]
     columns: dict[str, list[Any]]
-    dropped: int
 
     def rows(self) -> list[dict[str, Any]]:
         """One row an answer, with its `prompt`, as TRL hands rows on."""
@@ -82,7 +78,6 @@ class Shuffles:
             texts=[prompts[row].text for row in again],
             token_ids=[token_ids[row] for row in again],
             columns={name: [values[row] for row in again] for name, values in columns.items()},
-            dropped=sum(prompt.dropped for prompt in prompts),
         )
 
     def _orders(self, rows: IntArray, copies: int, asked: Requests, draw: int, round_: int) -> IntArray:

@@ -20,13 +20,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rerank_env.rewards.errors import DivergedError
 from rerank_env.training.language import resampling
-from rerank_env.training.language.drawing import DrawingTrainer
+from rerank_env.training.language.rollouts import DrawingTrainer
 from rerank_env.training.language.sharing import completion_logits
 
 
@@ -100,11 +98,7 @@ class DapoTrainer(DrawingTrainer):
         self._logits = None
         if terms_NT is not None:
             loss = loss + (terms_NT * inputs["completion_mask"]).sum() / self._share(inputs["num_tokens_in_batch"])
-        if not torch.isfinite(loss):
-            raise DivergedError(
-                f"the loss of step {self.state.global_step + 1} is {loss.item()}; go on from the last checkpoint with "
-                "a lower learning rate"
-            )
+        self.check_finite("the loss", loss)
         return loss
 
     def _share(self, total: Tensor) -> Tensor:
@@ -114,11 +108,6 @@ class DapoTrainer(DrawingTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        if not np.isfinite(float(norm)):
-            raise DivergedError(
-                f"the gradient of step {self.state.global_step + 1} has norm {float(norm)}; go on from the last "
-                "checkpoint with a lower learning rate"
-            )
         counted = self.accelerator.reduce(torch.tensor(self._counted, device=self.accelerator.device), reduction="sum")
         self._counted = 0.0
         skips = float(counted) == 0.0

@@ -26,6 +26,7 @@ from rerank_env import durable
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.errors import CheckpointError, MissingExtraError
+from rerank_env.training.language.checkpoints import saving
 from rerank_env.training.language.stopping import best_of
 from rerank_env.training.logs import LOG_NAME, MetricsLog
 
@@ -131,10 +132,12 @@ class Watch(TrainerCallback):
         return value
 
     def keep(self, step: int) -> None:
-        """Write the weights that are trained as those of `step`."""
+        """Write the weights that are trained as those of `step`; `CheckpointError` where that cannot be done."""
         if self.main:
-            weights = {name: p.detach().cpu().contiguous() for name, p in _trained(self.trainer.policy.model)}
-            durable.replace(self.directory / f"weights-{step}.safetensors", bytes_from_tensors(weights))
+            path = self.directory / f"weights-{step}.safetensors"
+            with saving(path):
+                weights = {name: p.detach().cpu().contiguous() for name, p in _trained(self.trainer.policy.model)}
+                durable.replace(path, bytes_from_tensors(weights))
 
     def _remove(self, unwanted: Callable[[int], bool]) -> None:
         for step, path in kept_weights(self.directory).items():

@@ -9,7 +9,7 @@ several processes writes. `recipe_of` gives a recipe by name; its own modules, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 from rerank_env import durable
 from rerank_env.rewards.arguments import one_of
 from rerank_env.training.recipes.crew import Crew
-from rerank_env.training.recipes.folder import RunFolder
-from rerank_env.training.recipes.stages import OnProgress, OnStage, Plan, Stage, Work
+from rerank_env.training.recipes.folder import DONE, RunFolder
+from rerank_env.training.recipes.stages import OnProgress, OnSaid, OnStage, Plan, Stage, Work
 
-__all__ = ["RECIPES", "Crew", "Plan", "Recipe", "RunFolder", "Stage", "Work", "recipe_of"]
+__all__ = ["CARD", "RECIPES", "Crew", "Plan", "Recipe", "RunFolder", "Stage", "Work", "recipe_of"]
 
 CARD = "README.md"
+"""The model card, in a run's folder."""
 
 RECIPES: dict[str, str] = {"gr2": "rerank_env.training.recipes.gr2"}
 """The module of each recipe, whose `recipe(data=, size=, options=, changes=)` makes it."""
@@ -32,7 +33,7 @@ def _unknown(_: RunFolder) -> Mapping[str, float]:
     return {}
 
 
-def _nothing() -> None:
+def _nothing(todo: Collection[str]) -> None:
     """All is well."""
 
 
@@ -42,7 +43,8 @@ class Recipe:
 
     `about` goes into `run.json`: recipe, data, size and settings. `card` makes the model card of what is finished in a
     run's folder. `minutes` foretells how long each stage takes, those left out next to nothing; `machine` says on what.
-    `check` raises where a setting cannot be used or a library is missing: before the first stage, not at the last.
+    `check`, given the stages that are to be run, raises where a setting cannot be used or a library is missing: before
+    the first of them, not at the last.
     """
 
     plan: Plan
@@ -50,7 +52,7 @@ class Recipe:
     card: Callable[[RunFolder], str]
     minutes: Callable[[RunFolder], Mapping[str, float]] = _unknown
     machine: str = ""
-    check: Callable[[], None] = _nothing
+    check: Callable[[Collection[str]], None] = _nothing
 
     def run(
         self,
@@ -61,9 +63,12 @@ class Recipe:
         restart: Sequence[str] = (),
         on_stage: OnStage | None = None,
         on_progress: OnProgress | None = None,
+        on_said: OnSaid | None = None,
     ) -> dict[str, Any]:
         """Check, then as `Plan.run`; writes the model card, also where a stage fails, of those that are finished."""
-        self.check()
+        again = self.plan.dependents(restart)
+        chosen = self.plan.chosen(only=only, until=until)
+        self.check([name for name in chosen if name in again or not (folder.stage(name) / DONE).is_file()])
         return self.plan.run(
             folder,
             only=only,
@@ -72,6 +77,7 @@ class Recipe:
             about=self.about,
             on_stage=on_stage,
             on_progress=on_progress,
+            on_said=on_said,
             afterwards=lambda: durable.replace(folder.directory / CARD, self.card(folder).encode()),
         )
 

@@ -1,7 +1,8 @@
 """The model card of a run: README.md in the form of the Hugging Face hub, made from what is in the run's folder.
 
-May import `rerank_env`; huggingface_hub, which writes the front matter, is loaded inside functions. A card says what is
-finished, so there is one from the first stage on; the table comes with the evaluation.
+May import `rerank_env` and its neighbours `folder` and `tables`; huggingface_hub, which writes the front matter, is
+loaded inside functions. A card says what is finished, so there is one from the first stage on; the table comes with the
+evaluation.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ EVALUATE, TABLE = "evaluate", "table.json"
 class About:
     """What a recipe says of itself: a `title`, what it does in a paragraph or two, `papers` by arXiv identifier, the
     row of the table that the hub is to show (`headline`), how a policy is loaded (`usage`), what it is not good for
-    (`limits`), and the pretrained `base`, "" where there is none.
+    (`limits`), and the pretrained `base`, "" where there is none. `license` is of weights
+    from nothing: those made from a base are under the base's own, so that their card states none.
     """
 
     title: str
@@ -83,7 +85,7 @@ def _front(run: Mapping[str, Any], about: About, told: Mapping[str, Any] | None)
         for metric, value in (row["metrics"].items() if row else ())
     ]
     data = ModelCardData(
-        license=about.license,
+        license=None if about.base else about.license,
         language="en",
         library_name="transformers",
         pipeline_tag="text-ranking",

@@ -53,6 +53,8 @@ def _read(name: str, text: str, owner: type, setting: str) -> Any:
         return (
             tuple(parts) if typing.get_args(declared)[0] is str else tuple(_number(name, part, int) for part in parts)
         )
+    if declared is bool:
+        return text.lower() == one_of(name, text.lower(), ("true", "false")) == "true"
     if declared in (int, float):
         return _number(name, text, declared)
     raise InputError(f"{name} is a group of settings; name one of them, as in {name}.{fields(declared)[0].name}=VALUE")

@@ -1,7 +1,7 @@
 """Which of several processes this one is: those that `accelerate launch` or `torchrun` started together.
 
-One process is the main one and writes; the others compute along. May import the standard library; torch and accelerate
-are loaded where there is more than one process.
+One process is the main one and writes; the others compute along. May import `rerank_env.rewards`; torch and
+accelerate are loaded where there is more than one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GR2: a language model that reasons, then re-ranks, in fourteen stages. Run it with `rerank recipe gr2`.
+"""GR2: a language model that reasons, then re-ranks. Run it with `rerank recipe gr2`.
 
 The paper's recipe (2602.07774) is mid-training on semantic IDs, fine-tuning on a teacher's traces, and DAPO with a
 conditional reward; the technical report (2606.31984) adds on-policy distillation in the place of fine-tuning and a
@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -26,7 +26,7 @@ from rerank_env.training.recipes import Recipe
 from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.folder import RunFolder
-from rerank_env.training.recipes.settings import SEEDED, Gr2Settings
+from rerank_env.training.recipes.settings import REWARDS, SEEDED, Gr2Settings
 from rerank_env.training.recipes.sizes import foretold, size_of
 from rerank_env.training.recipes.stages import Plan, Stage, Work
 from rerank_env.training.recipes.tables import METRICS, Kept, table
@@ -48,16 +48,13 @@ NAMES: Mapping[str, str] = {
 TOGETHER = ("midtrain", *NAMES)
 """The stages that several processes can run at once."""
 
-REWARDS = ("reward", "naive", "gain")
-"""The settings of reinforcement that name a reward."""
-
 USAGE = """```python
 import numpy as np
 from rerank_env.agents.language import LanguagePolicy
 from rerank_env.data import load
 
 policy = LanguagePolicy.from_pretrained("{folder}")
-requests = load("{data}", split="test")
+requests = load("{data}", split="test"{options})
 rankings = policy.rank(requests, rng=np.random.default_rng(0))  # a row of -1 is an answer that is no ranking
 ```"""
 
@@ -94,7 +91,7 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
             tested=counted.get("test requests", tested),
         )
 
-    told = _about(data, size, settings)
+    told = _about(data, size, options, settings)
     return Recipe(
         plan,
         about,
@@ -111,9 +108,11 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
     words = {**common, **settings.group("wording", "model", "answering")}
     inputs, start, begins = ("data", "ids", "remarks"), settings.dapo.start, settings.opd.start
     traces = {**words, **settings.group("traces")}
-    learned = {**traces, **settings.group("sft")}
+    memory = settings.changed_in("memory")
+    learned = {**traces, **settings.group("sft"), **memory}
+    finer = settings.changed_in("surrogate", "stopping", "memory")
     dapo = {name: value for name, value in asdict(settings.dapo).items() if name not in ("start", *REWARDS)}
-    reinforced = {**words, **settings.group("seeds"), "dapo": dapo}
+    reinforced = {**words, **settings.group("seeds"), "dapo": dapo, **finer}
     rewards = {name: {"reward": getattr(settings.dapo, name)} for name in REWARDS}
     told: list[tuple[str, str, str, Sequence[str], Mapping[str, Any]]] = [
         ("data", "inputs.make_lists", "", (), {"data": data, "options": options}),
@@ -121,9 +120,11 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
         ("remarks", "inputs.make_remarks", "", ["data"], {**common, **settings.group("remarks")}),
         ("rivals", "inputs.fit_rivals", "", ["data"], {**common, **settings.group("seeds")}),
         ("base", "student.make_base", "", inputs, words),
-        ("midtrain", "student.mid_train", "", [*inputs, "base"], {**words, **settings.group("midtrain")}),
-        ("traces-targeted", "learning.collect_traces", "targeted", inputs, traces),
-        ("traces-rejection", "learning.collect_traces", "rejection", inputs, traces),
+        ("midtrain", "student.mid_train", "", [*inputs, "base"], {**words, **settings.group("midtrain"), **memory}),
+        *(
+            (f"traces-{mode}", "learning.collect_traces", mode, inputs, {**traces, **settings.changed_in("server")})
+            for mode in ("targeted", "rejection")
+        ),
         ("sft-targeted", "learning.fine_tune", "targeted", [*inputs, "midtrain", "traces-targeted"], learned),
         ("sft-rejection", "learning.fine_tune", "rejection", [*inputs, "midtrain", "traces-rejection"], learned),
         (
@@ -132,7 +133,7 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
         ),
         (
             "opd", "learning.distil", "", [*inputs, begins, settings.opd.teacher],
-            {**words, **settings.group("opd"), **rewards["reward"]},
+            {**words, **settings.group("opd"), **rewards["reward"], **finer},
         ),
         *(
             (
@@ -155,23 +156,32 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
         wanted |= set(needs) if name in wanted else set()
     return Plan(
         [
-            Stage(name, _later(run, of), tuple(needs), given, together=name in TOGETHER)
+            Stage(name, Later(run, of), tuple(needs), given, together=name in TOGETHER)
             for name, run, of, needs, given in told
             if name in wanted
         ]
     )
 
 
-def _later(run: str, of: str) -> Callable[[Work], Mapping[str, Any]]:
-    """A stage whose module is imported when it runs; `of` is what the function that makes it is told."""
+@dataclass(frozen=True)
+class Later:
+    """A stage whose module is imported when it runs: `run` is MODULE.FUNCTION, and `of` what a function that makes the
+    stage is told, "" where it is the stage.
+    """
 
-    def stage(work: Work) -> Mapping[str, Any]:
-        home, _, name = run.partition(".")
-        function = getattr(import_module(f"{PACKAGE}.{home}"), name)
-        found: Mapping[str, Any] = (function(of) if of else function)(work)
-        return found
+    run: str
+    of: str = ""
 
-    return stage
+    def function(self) -> Any:
+        """The stage itself."""
+        home, _, name = self.run.partition(".")
+        found = getattr(import_module(f"{PACKAGE}.{home}"), name)
+        return found(self.of) if self.of else found
+
+    def __call__(self, work: Work) -> Mapping[str, Any]:
+        """Run it."""
+        measured: Mapping[str, Any] = self.function()(work)
+        return measured
 
 
 def evaluated(work: Work) -> Mapping[str, Any]:
@@ -208,11 +218,12 @@ def evaluated(work: Work) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def _check(settings: Gr2Settings) -> None:
-    import_module(f"{PACKAGE}.learning").check(settings)
+def _check(settings: Gr2Settings, todo: Collection[str]) -> None:
+    import_module(f"{PACKAGE}.learning").check(settings, todo)
 
 
-def _about(data: str, size: str, settings: Gr2Settings) -> About:
+def _about(data: str, size: str, options: str | None, settings: Gr2Settings) -> About:
+    given = "".join(f", {name}={value!r}" for name, value in read_options(options).items())
     return About(
         title=f"GR2 re-ranker, {data}, size {size}",
         summary="A language model that reads the candidates of a re-ranking request and what is known of each, gives "
@@ -221,7 +232,7 @@ def _about(data: str, size: str, settings: Gr2Settings) -> About:
         "The policies of all stages are beside this card.",
         papers={"2602.07774": "GR2: Generative Reasoning Re-ranker", "2606.31984": "GR2 Technical Report"},
         headline=NAMES["dapo"],
-        usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data),
+        usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data, options=given),
         limits="Trained and tested on one public data set, with one relevant item a request, and only on requests "
         "whose item the first stage listed. What is known of candidates is counted from the purchases of this data "
         "set, so other catalogues need their own. Reasons are a text that the model writes before its answer; nothing "

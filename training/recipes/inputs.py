@@ -1,8 +1,8 @@
 """What every stage of a language recipe starts from: lists, semantic IDs, remarks, rivals, and the words for them.
 
 Each function that takes `Work` is a stage; the others read back what it left. A run remembers the hash of its requests,
-and refuses to go on with others. May import the layers below; what needs torch, lightgbm or a text encoder is imported
-inside functions. Suffixes: `_B` requests.
+and refuses to go on with others. May import `rerank_env.training` and the layers below; what needs torch, lightgbm or a
+text encoder is imported inside functions. Suffixes: `_B` requests.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rerank_env.prompts import PromptWriter, template_of
 from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError
 from rerank_env.semantic_ids import SemanticIds
+from rerank_env.training.fingerprints import requests_hash
 from rerank_env.training.recipes.stages import Work
-from rerank_env.training.recipes.tables import requests_hash
 
 ABOUT, IDS, CODER, REMARKS = "lists.json", "ids", "coder", "remarks"
 LAMBDAMART, LINEAR = "lambdamart", "linear"

@@ -6,7 +6,8 @@ Each function that takes `Work` is a stage; reinforcement is in `reinforcing`. M
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -23,11 +24,11 @@ from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import FORMATS, has_reasoning
 from rerank_env.training.language import dapo, midtrain, opd, sft
 from rerank_env.training.language.examples import training_examples
+from rerank_env.training.language.sft_settings import SftConfig
 from rerank_env.training.language.traces import LocalTeacher, RuleTeacher, ServerTeacher, Teacher, Traces, collect
-from rerank_env.training.language.tuning import SftConfig
-from rerank_env.training.recipes.gr2 import REWARDS
 from rerank_env.training.recipes.inputs import Prepared
-from rerank_env.training.recipes.settings import Gr2Settings
+from rerank_env.training.recipes.reinforcing import finer
+from rerank_env.training.recipes.settings import REWARDS, Gr2Settings
 from rerank_env.training.recipes.stages import Work
 from rerank_env.training.recipes.student import (
     BASE,
@@ -49,16 +50,16 @@ WEIGHTS = ("reasoning_weight", "answer_weight", "direct_share")
 """The settings of fine-tuning that are of its examples."""
 
 
-def check(settings: Gr2Settings) -> None:
-    """Raise where a trainer would refuse its settings, or a library is missing: before anything starts."""
+def check(settings: Gr2Settings, todo: Collection[str] = ()) -> None:
+    """Raise where a trainer would refuse its settings, a library or a key is missing: before any of `todo` starts."""
     told, seed = asdict(settings), settings.seed
     if settings.midtrain.steps:
-        midtrain.MidtrainConfig(**told["midtrain"], seed=seed)
-    SftConfig(**_without(told["sft"], *WEIGHTS), seed=seed)
-    opd.OpdConfig(**_without(told["opd"], "start", "teacher"), seed=seed)
+        midtrain.MidtrainConfig(**told["midtrain"], **told["memory"], seed=seed)
+    SftConfig(**_without(told["sft"], *WEIGHTS), **told["memory"], seed=seed)
+    opd.OpdConfig(**_without(told["opd"], "start", "teacher"), **finer(told), seed=seed)
     reinforced = _without(told["dapo"], "start", *REWARDS)
     for group in (reinforced, reinforced | told["internalise"]):
-        dapo.DapoConfig(**group, seed=seed)
+        dapo.DapoConfig(**group, **finer(told), seed=seed)
     for reward in REWARDS:
         parse_reward(told["dapo"][reward])
     for text_format in (settings.wording.text_format, settings.wording.direct_format):
@@ -68,6 +69,16 @@ def check(settings: Gr2Settings) -> None:
         raise InputError(
             f"wording.text_format is {settings.wording.text_format!r}, which has no room for reasons; use a tagged one"
         )
+    if settings.traces.teacher == "server" and any(name.startswith(TRACES) for name in todo):
+        _key(told)
+
+
+def _key(settings: Mapping[str, Any]) -> str | None:
+    """The key of the server that teaches, None where it asks for none."""
+    variable = settings.get("server", {}).get("key_variable", "")
+    if variable and not os.environ.get(variable):
+        raise InputError(f"server.key_variable is {variable!r}, which is not set; put the server's key into it")
+    return os.environ[variable] if variable else None
 
 
 def _without(group: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -122,7 +133,8 @@ def _teacher(work: Work, given: Materials) -> Teacher:
             device=device_of(work.settings["model"]["device"]),
         )
         return LocalTeacher(policy)
-    return ServerTeacher(ServerModel(told["url"], told["name"], concurrency=told["concurrency"], **tokens))
+    key, concurrency = _key(work.settings), told["concurrency"]
+    return ServerTeacher(ServerModel(told["url"], told["name"], api_key=key, concurrency=concurrency, **tokens))
 
 
 def fine_tune(mode: str) -> Callable[[Work], Mapping[str, Any]]:
@@ -181,7 +193,8 @@ def distil(work: Work) -> Mapping[str, Any]:
     start = work.inputs[work.settings["opd"]["start"]]
     policy = load_policy(start / POLICY, work.settings, decoding=decoding_of(work.settings))
     policy.model = adapted(policy.model, work.settings["model"]["adapter"], seed=work.settings["seed"])
-    config = opd.OpdConfig(**_without(work.settings["opd"], "start", "teacher"), seed=work.settings["seed"])
+    told = {**_without(work.settings["opd"], "start", "teacher"), **finer(work.settings)}
+    config = opd.OpdConfig(**told, seed=work.settings["seed"])
     result = opd.run(
         policy,
         found.learn,

@@ -7,6 +7,7 @@ Groups are frozen dataclasses of plain values. Where a group has fields of a tra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -18,6 +19,9 @@ TEACHERS = ("rule", "local", "server")
 STARTS = ("midtrain", "sft-targeted", "sft-rejection")
 ROWS = ("sft-targeted", "sft-rejection", "teacher", "opd", "dapo-naive", "dapo", "dapo-gain", "internalise")
 """The stages that make a policy which the table can compare."""
+
+REWARDS = ("reward", "naive", "gain")
+"""The settings of reinforcement that name a reward."""
 
 SEEDED = ("dapo-naive", "dapo", "dapo-gain", "internalise")
 """Those that make a policy a seed."""
@@ -204,6 +208,44 @@ class Internalise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Surrogate:
+    """What an update of reinforcement and distillation maximises: the clip's `epsilon_low` and `epsilon_high`, and
+    `beta`, the weight of the KL to the policy that training started from. Fields of `DapoConfig`.
+    """
+
+    epsilon_low: float = 0.2
+    epsilon_high: float = 0.28
+    beta: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """When reinforcement and distillation give up: fields of `StopRule`, with 0 for None (`patience`: never for want of
+    a better validation, `window`: never because reward and held-out metric part).
+    """
+
+    patience: int = 0
+    window: int = 6
+    agreement: float = 0.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """`gradient_checkpointing`, in all trainers: activations are computed again, not kept; slower, and far smaller."""
+
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """`key_variable`: the environment variable that holds the key of the server at `traces.url`, "" where it asks for
+    none. The key itself is read when it is needed, and written nowhere.
+    """
+
+    key_variable: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answering:
     """How answers are asked for wherever they are measured: `max_tokens` at most, `batch` at a time, greedily."""
 
@@ -241,6 +283,10 @@ class Gr2Settings:
     dapo: Dapo = field(default_factory=Dapo)
     internalise: Internalise = field(default_factory=Internalise)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    surrogate: Surrogate = field(default_factory=Surrogate)
+    stopping: Stopping = field(default_factory=Stopping)
+    memory: Memory = field(default_factory=Memory)
+    server: Server = field(default_factory=Server)
 
     def __post_init__(self) -> None:
         """Check what no trainer's configuration checks; `InputError` or `UnknownNameError` naming the field."""
@@ -270,9 +316,25 @@ class Gr2Settings:
         told = asdict(self)
         return {name: told[name] for name in names}
 
+    def changed_in(self, *names: str) -> dict[str, Any]:
+        """Of the named groups what is not at its default, and no group that is: a stage made before there was such a
+        setting has the fingerprint of one that leaves it alone.
+        """
+        found = {
+            name: {key: value for key, value in group.items() if value != getattr(_DEFAULTS[name], key)}
+            for name, group in self.group(*names).items()
+        }
+        return {name: group for name, group in found.items() if group}
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "surrogate": Surrogate(), "stopping": Stopping(), "memory": Memory(), "server": Server()
+}  # fmt: skip
+"""The groups whose fields a stage is told of only where they were changed."""
+
 
 def _check(name: str, value: object) -> None:
-    if isinstance(value, str):
+    if isinstance(value, str | bool):
         return
     if finite(name, value) < 0:
         raise InputError(f"{name} is {value}; give a number of at least 0")

@@ -1,6 +1,6 @@
 """The sizes a GR2 run comes in, and what each stage costs before it is run.
 
-`tiny` learns from nothing on two CPU cores in an afternoon; `small` fine-tunes SmolLM2-135M with adapters; `8b` is the
+`tiny` learns from nothing on a CPU; `small` fine-tunes SmolLM2-135M with adapters; `8b` is the
 paper's student, Qwen3-8B, explained to by a larger model behind a server, on a node of GPUs. Costs are foretold from
 how many tokens a stage reads, learns and writes, at a speed that is stated with the machine. That of `tiny` was
 measured and is right to a factor of two; the others are estimates. The larger ones, whose prompts show histories, learn
@@ -22,6 +22,7 @@ from rerank_env.training.recipes.settings import (
     Ids,
     Internalise,
     Lists,
+    Memory,
     Midtrain,
     Model,
     Opd,
@@ -62,7 +63,7 @@ SIZES: Mapping[str, Size] = {
             model=Model(width=96, layers=3, heads=3, vocabulary=1024),
             midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
             remarks=Remarked(features="score_z,next_last,near_last_3,text_max"),
-            traces=Traces(copies=2, batch=2048, temperature=0.5),
+            traces=Traces(copies=3, batch=2048, temperature=0.5),
             sft=Sft(lr=2.5e-3, epochs=1, batch=32, micro_batch=32, save_every=400),
             teacher=Teacher(lr=2e-3),
             opd=Opd(
@@ -73,14 +74,14 @@ SIZES: Mapping[str, Size] = {
             internalise=Internalise(steps=60, learning_rate=5e-5, max_tokens=32),
             answering=Answering(max_tokens=96),
         ),
-        Speed("two CPU cores", learned=28_000, read=90_000, written=12_000),
-        prompt=75,
-        answer=70,
+        Speed("one of two busy CPU cores", learned=15_000, read=60_000, written=8_000),
+        prompt=90,
+        answer=57,
         direct=22,
     ),
     "small": Size(
         Gr2Settings(
-            model=Model(base="HuggingFaceTB/SmolLM2-135M-Instruct", adapter=16, context=8192),
+            model=Model(base="HuggingFaceTB/SmolLM2-135M-Instruct", adapter=16),
             ids=Ids(text="all-MiniLM-L6-v2"),
             wording=Wording(template="evidence-steps", budget=6000),
             lists=Lists(learn_from="validation"),
@@ -99,7 +100,7 @@ SIZES: Mapping[str, Size] = {
     ),
     "8b": Size(
         Gr2Settings(
-            model=Model(base="Qwen/Qwen3-8B", adapter=32, context=8192, dtype="bfloat16"),
+            model=Model(base="Qwen/Qwen3-8B", adapter=32, dtype="bfloat16"),
             ids=Ids(text="all-MiniLM-L6-v2"),
             wording=Wording(template="evidence-steps", text_format="tagged-json", direct_format="json", budget=9000),
             lists=Lists(learn_from="validation"),
@@ -114,6 +115,7 @@ SIZES: Mapping[str, Size] = {
             dapo=Dapo(steps=600, learning_rate=1e-5, groups_per_step=64, micro_batch=4, max_tokens=512),
             internalise=Internalise(steps=300, learning_rate=1e-5, max_tokens=128),
             answering=Answering(max_tokens=512, batch=64),
+            memory=Memory(gradient_checkpointing=True),
         ),
         Speed("eight GPUs of 80 GB", learned=24_000, read=90_000, written=9_000),
         prompt=2000,

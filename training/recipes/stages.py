@@ -33,13 +33,25 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 OnProgress = Callable[[str, int, int], None]
 """Called as `on_progress(what, done, total)` by a stage that works."""
 
+OnSaid = Callable[[str], None]
+"""Called with a sentence that whoever watches should read."""
+
 OnStage = Callable[[str, str], None]
 """Called as `on_stage(name, state)`: "running" before a stage works, `FINISHED` after it or where it was."""
 
 
+def _quiet(what: str, done: int, total: int) -> None:
+    """Nothing."""
+
+
+def _silent(said: str) -> None:
+    """Nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a stage is given: its own `folder`, those of the stages it needs, its `settings`, and whom to tell.
+    """What a stage is given: its own `folder`, those of the stages it needs, its `settings`, and whom to tell how far
+    it is (`tell`) and what has to be read (`say`).
 
     What others read goes into `folder`; what an interrupted training goes on from into `training`.
     """
@@ -49,6 +61,7 @@ class Work:
     settings: Mapping[str, Any]
     crew: Crew
     tell: OnProgress
+    say: OnSaid = _silent
 
     @property
     def training(self) -> Path:
@@ -145,6 +158,7 @@ class Plan:
         about: Mapping[str, Any] | None = None,
         on_stage: OnStage | None = None,
         on_progress: OnProgress | None = None,
+        on_said: OnSaid | None = None,
         afterwards: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         """Run the stages that are not finished, and return the metrics of all that are.
@@ -169,14 +183,14 @@ class Plan:
             crew.wait()
             try:
                 for name in chosen:
-                    self._run(self.stages[name], folder, crew, on_stage, on_progress)
+                    self._run(self.stages[name], folder, crew, on_stage, on_progress or _quiet, on_said or _silent)
             finally:
                 if afterwards is not None and crew.is_main:
                     afterwards()
             return {name: folder.metrics(name) for name, state in self.states(folder).items() if state == FINISHED}
 
     def _run(
-        self, stage: Stage, folder: RunFolder, crew: Crew, on_stage: OnStage | None, on_progress: OnProgress | None
+        self, stage: Stage, folder: RunFolder, crew: Crew, on_stage: OnStage | None, tell: OnProgress, say: OnSaid
     ) -> None:
         results: dict[str, str] = {}
         for need in stage.needs:
@@ -199,17 +213,17 @@ class Plan:
             if crew.is_main:
                 folder.begin(stage.name, stage.fingerprint(results), inputs=results, settings=stage.settings)
             crew.wait()
-            self._work(stage, folder, crew, on_progress or _quiet)
+            self._work(stage, folder, crew, tell, say)
         crew.wait()
         if on_stage is not None:
             on_stage(stage.name, FINISHED)
 
     @staticmethod
-    def _work(stage: Stage, folder: RunFolder, crew: Crew, tell: OnProgress) -> None:
+    def _work(stage: Stage, folder: RunFolder, crew: Crew, tell: OnProgress, say: OnSaid) -> None:
         started = time.monotonic()
         inputs = {need: folder.stage(need) for need in stage.needs}
         try:
-            metrics = stage.run(Work(folder.stage(stage.name), inputs, stage.settings, crew, tell))
+            metrics = stage.run(Work(folder.stage(stage.name), inputs, stage.settings, crew, tell, say))
             if crew.is_main:
                 folder.finish(stage.name, metrics, seconds=time.monotonic() - started)
         except CheckpointError:
@@ -244,7 +258,3 @@ class Plan:
             " and ".join(f"{what} ({', '.join(keys)})" for what, keys in named if keys)
             or "code (another version of the stage)"
         )
-
-
-def _quiet(what: str, done: int, total: int) -> None:
-    """Nothing."""

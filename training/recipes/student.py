@@ -169,7 +169,7 @@ def mid_trained(work: Work, given: Materials, model: Any, tokenizer: Any) -> dic
         return {"steps": 0}
     some = given.remarks.on(found.learn.take(np.arange(min(SHOWN, len(found.learn)))))
     corpus = Corpus.of(found.log, found.targets, given.ids, general=general_texts(some, given.writer))
-    config = midtrain.MidtrainConfig(**told, seed=work.settings["seed"])
+    config = midtrain.MidtrainConfig(**told, **work.settings.get("memory", {}), seed=work.settings["seed"])
     totals = {midtrain.WARMUP: config.warmup_steps, midtrain.JOINT: config.steps}
 
     def show(phase: str, entry: Mapping[str, float]) -> None:

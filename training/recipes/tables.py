@@ -1,6 +1,6 @@
 """The table of a recipe: every policy on the same held-out requests, beside the incoming order and a rival.
 
-May import numpy, `rerank_env` and `rerank_env.training.evaluate`. What the papers' tables (2602.07774, 2606.31984) lack
+May import numpy, the layers below and `rerank_env.training`. What the papers' tables (2602.07774, 2606.31984) lack
 is in every row: intervals over users, paired with the incoming order and with the rival, how often the answer copies
 the order, and how many answers are rankings before any repair. An answer that is none scores 0; a second row shows what
 is left where it is replaced by the incoming order, as 2607.01170 scores it. Numbers are of requests whose target is
@@ -9,7 +9,6 @@ listed; those of the whole system count all other users as 0. Suffixes: `_B` req
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,25 +26,12 @@ from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.bootstrap import Interval
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.evaluate import INCOMING, Evaluation, evaluate, ranked
+from rerank_env.training.fingerprints import requests_hash
 
 METRICS = ("recall@1", "recall@3", "recall@5", "ndcg@3", "ndcg@5")
 SHORT = {"recall@1": "R@1", "recall@3": "R@3", "recall@5": "R@5", "ndcg@3": "N@3", "ndcg@5": "N@5"}
-READ = ("users_B", "history_BH", "feedback_BH", "candidates_BK", "scores_BK", "relevance_BK", "sizes_B")
-"""The arrays that a policy or a reward reads of every request."""
-
 SERVED = ", incoming order where invalid"
 """What is added to the name of a row whose invalid answers were replaced."""
-
-
-def requests_hash(requests: Requests) -> str:
-    """What tells two sets of requests apart: the SHA-256 of what a policy or a reward reads."""
-    digest = hashlib.sha256()
-    for name in READ:
-        array = getattr(requests, name)
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update("\0".join(requests.catalog.texts).encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,11 +87,13 @@ class Table:
         return None if self.asked is None else self.found.n_requests / self.asked
 
     def relative(self, name: str, metric: str) -> Interval:
-        """The gain over the incoming order as a share of the incoming order's mean, which is held fixed."""
-        gain, base = self.found.gain(name, metric), self.found.mean(INCOMING, metric).value
-        if not base:
-            return Interval(*[float("nan")] * 3)
-        return Interval(gain.value / base, gain.low / base, gain.high / base)
+        """The gain over the incoming order as a share of the incoming order's mean; both vary with the users drawn.
+
+        nan where the incoming order has none.
+        """
+        column, base = (self.found._column(row, metric) for row in (name, INCOMING))
+        ratio = self.found.bootstrap.ratio(column, base)
+        return Interval(ratio.value - 1.0, ratio.low - 1.0, ratio.high - 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: `Evaluation.to_dict` with, in each row, relative gains, the rival and the whole system."""

@@ -21,7 +21,7 @@ from rerank_env.data.requests import Requests
 from rerank_env.prompts import Prompt
 from rerank_env.rewards.arrays import FloatArray
 from rerank_env.rewards.errors import DataError
-from rerank_env.training.language.traces.prompting import HINT, hinted_rows
+from rerank_env.training.language.traces.prompting import HINT, best, hinted_rows
 
 JUDGED = 32
 """Fewest requests in which a word of the remarks is judged: evidence that is right this often in a row is none.
@@ -71,7 +71,7 @@ def telling_word(requests: Requests) -> str | None:
     remarks_BK = requests.remarks_BK
     if remarks_BK is None:
         return None
-    best_BK = _best(requests)
+    best_BK = best(requests)
     rows = np.flatnonzero(best_BK.sum(axis=1) == 1)
     if len(rows) < JUDGED:
         return None
@@ -87,14 +87,6 @@ def telling_word(requests: Requests) -> str | None:
         if not any(times[word] for word in first):
             return None
     return next((word for word in sorted(times) if times[word] == len(rows)), None)
-
-
-def _best(requests: Requests) -> FloatArray:
-    """1 for the candidates with the highest gain of a request, [B, K]; 0 throughout where all have the same."""
-    real_BK = np.arange(requests.relevance_BK.shape[1]) < requests.sizes_B[:, None]
-    high_B1 = requests.relevance_BK.max(axis=1, keepdims=True, initial=0.0)
-    best_BK = real_BK & (requests.relevance_BK == high_B1)
-    return np.asarray(best_BK & (best_BK.sum(axis=1) < requests.sizes_B)[:, None], dtype=np.float64)
 
 
 def _moved(requests: Requests) -> FloatArray:

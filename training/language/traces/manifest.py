@@ -1,22 +1,20 @@
 """What traces were made of and by whom: the file that a directory of them cannot be gone on with without.
 
-May import numpy, `rerank_env.data` and `rerank_env.durable`. Everything in it that traces depend on has to be the same
-when collecting goes on; the versions of packages are there to be read.
+May import `rerank_env.data`, `rerank_env.durable` and `rerank_env.training.fingerprints`. Everything in it that traces
+depend on has to be the same when collecting goes on; the versions of packages are there to be read.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rerank_env import durable
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError
+from rerank_env.training.fingerprints import SHORT, requests_hash
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -61,19 +59,5 @@ def agree(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def fingerprint(requests: Requests) -> str:
-    """A short hash of everything that prompts and targets depend on: arrays, texts, labels and remarks."""
-    digest = hashlib.sha256()
-    for array in (
-        requests.candidates_BK,
-        requests.scores_BK,
-        requests.history_BH,
-        requests.feedback_BH,
-        requests.relevance_BK,
-        requests.sizes_B,
-    ):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    remarks = None if requests.remarks_BK is None else requests.remarks_BK.tolist()
-    texts = [requests.catalog.texts, requests.catalog.labels, remarks]
-    digest.update(json.dumps(texts).encode())
-    return digest.hexdigest()[:16]
+    """A short hash of everything that prompts and targets depend on; see `requests_hash`."""
+    return requests_hash(requests)[:SHORT]

@@ -1,4 +1,4 @@
-"""The hint that tells a teacher the target, and requests as a teacher may see them.
+"""Which candidates may be the target, the hint that tells a teacher which is, and requests as a teacher may see them.
 
 May import numpy, `rerank_env.data`, `rerank_env.prompts` and `rerank_env.rewards`. A hint stands at the end of the
 user's message, after everything that a student sees too, so that a cached prefix serves both. Wording: ours.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import Asked, Message, Prompt, PromptWriter
-from rerank_env.rewards.arrays import IntArray
+from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.errors import InputError
 
 HINT = "It is known that this user chose candidate "
@@ -25,6 +25,14 @@ REST = (
     "write as somebody who has to find out: never say that the choice is known, or that you were told."
 )
 """What every hint ends with."""
+
+
+def best(requests: Requests) -> BoolArray:
+    """Which candidates have the highest gain of their request, bool [B, K]; none where all have the same."""
+    real_BK = np.arange(requests.relevance_BK.shape[1]) < requests.sizes_B[:, None]
+    high_B1 = requests.relevance_BK.max(axis=1, keepdims=True, initial=0.0)
+    best_BK = real_BK & (requests.relevance_BK == high_B1)
+    return np.asarray(best_BK & (best_BK.sum(axis=1) < requests.sizes_B)[:, None], dtype=np.bool_)
 
 
 def shown(requests: Requests, order_BK: IntArray, writer: PromptWriter) -> Asked:

@@ -4,7 +4,7 @@ May import numpy, scipy and the layers below. Suffixes: `_B` requests, `_K` cand
 ours. The score of a candidate is the sum over the kinds of evidence of the weight of its level, plus temperature times
 Gumbel noise, so that its rankings follow the law of Plackett and Luce (`rerank_env.agents.plackett_luce`) and asking
 again may give another pick. What the reasons cite is in the request: for each kind the best two candidates of which
-anything is known, then the pick and the kinds that it leads in.
+anything is known, equal ones as they are listed, then the pick and the kinds in which nobody has more.
 
     near [3] [7], text [4] [3], next [3], stage [1] [3]. [3] leads in near, next.
 
@@ -29,7 +29,7 @@ from rerank_env.rewards.arguments import finite
 from rerank_env.rewards.arrays import FloatArray, IntArray
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.formats import answer_text, has_reasoning
-from rerank_env.rewards.rankings import Verdict, from_scores, invert
+from rerank_env.rewards.rankings import Verdict, from_scores
 from rerank_env.training.language.traces import drawing
 from rerank_env.training.language.traces.drawing import Purpose
 from rerank_env.training.language.traces.proposals import Proposal
@@ -156,18 +156,18 @@ class RuleTeacher:
 
     def _reasonings(self, asked: Asked, levels_BKF: IntArray, rankings_BK: IntArray) -> list[str]:
         """The reasons for each ranking, which name candidates as the answers do."""
-        names, sizes_B = list(self.remarks.names), asked.shown.sizes_B
-        places_BK = invert(rankings_BK, sizes_B)
-        # By level, higher first; of equal ones the better ranked first, so that the pick stands first where it leads.
-        width = rankings_BK.shape[1]
-        keys_BKF = levels_BKF * (width + 1) + (width - places_BK)[:, :, None]
-        keys_BKF[np.arange(width) >= sizes_B[:, None]] = -1
-        best_BCF = np.argsort(-keys_BKF, axis=1, kind="stable")[:, :CITED]
-        known_BCF = np.take_along_axis(levels_BKF, best_BCF, axis=1) > 0
-        columns = zip(best_BCF.tolist(), known_BCF.tolist(), rankings_BK[:, 0].tolist(), strict=True)
+        names, real_BK = list(self.remarks.names), np.arange(rankings_BK.shape[1]) < asked.shown.sizes_B[:, None]
+        # By level, higher first; equal ones as they are listed: the reasons then follow from the prompt, noise and all.
+        shown_BKF = np.where(real_BK[:, :, None], levels_BKF, -1)
+        best_BCF = np.argsort(-shown_BKF, axis=1, kind="stable")[:, :CITED]
+        known_BCF = np.take_along_axis(shown_BKF, best_BCF, axis=1) > 0
+        picks_B = rankings_BK[:, 0]
+        top_BF = shown_BKF.max(axis=1)
+        leads_BF = (shown_BKF[np.arange(len(picks_B)), picks_B] == top_BF) & (top_BF > 0)
+        columns = zip(best_BCF.tolist(), known_BCF.tolist(), picks_B.tolist(), leads_BF.tolist(), strict=True)
         return [
-            _reasons(names, best, known, pick, None if asked.answer_ids is None else asked.answer_ids[row])
-            for row, (best, known, pick) in enumerate(columns)
+            _reasons(names, best, known, pick, leads, None if asked.answer_ids is None else asked.answer_ids[row])
+            for row, (best, known, pick, leads) in enumerate(columns)
         ]
 
 
@@ -176,16 +176,16 @@ def _reasons(
     best_CF: Sequence[Sequence[int]],
     known_CF: Sequence[Sequence[bool]],
     pick: int,
+    leads_F: Sequence[bool],
     ids: Sequence[str] | None,
 ) -> str:
     """The reasons in words: for each kind the candidates of which something is known, then the pick."""
-    cited, led = [], []
+    cited = []
     for kind, name in enumerate(names):
         found = [best[kind] for best, known in zip(best_CF, known_CF, strict=True) if known[kind]]
         if found:
             cited.append(" ".join([name, *(_cite(place, ids) for place in found)]))
-            if found[0] == pick:
-                led.append(name)
+    led = [name for name, leads in zip(names, leads_F, strict=True) if leads]
     leads = f"{_cite(pick, ids)} leads in {', '.join(led) if led else 'nothing'}."
     return f"{', '.join(cited)}. {leads}" if cited else f"Nothing is known. {leads}"
 

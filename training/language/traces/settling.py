@@ -27,7 +27,7 @@ from rerank_env.rewards.rankings import Verdict, identity_rankings, invert
 from rerank_env.training.language.traces import drawing
 from rerank_env.training.language.traces.drawing import Purpose
 from rerank_env.training.language.traces.leaks import check_no_leak
-from rerank_env.training.language.traces.prompting import blinded, shown, some
+from rerank_env.training.language.traces.prompting import best, blinded, shown, some
 from rerank_env.training.language.traces.proposals import Proposal, Teacher, answers_of, untagged
 from rerank_env.training.language.traces.store import NO_TARGET, OWN, RANDOM, Trace
 
@@ -204,11 +204,3 @@ class _Draft:
             accepted=bool(self.completion), verdict=self.verdict, tries=self.tries,
             tokens_in=self.tokens_in, tokens_out=self.tokens_out, teacher=teacher, mode=mode,
         )  # fmt: skip
-
-
-def best(requests: Requests) -> BoolArray:
-    """Which candidates have the highest gain of their request, bool [B, K]; none where all have the same."""
-    real_BK = np.arange(requests.relevance_BK.shape[1]) < requests.sizes_B[:, None]
-    high_B1 = requests.relevance_BK.max(axis=1, keepdims=True, initial=0.0)
-    best_BK = real_BK & (requests.relevance_BK == high_B1)
-    return np.asarray(best_BK & (best_BK.sum(axis=1) < requests.sizes_B)[:, None], dtype=np.bool_)

@@ -25,7 +25,7 @@ from rerank_env import durable
 from rerank_env.data.fields import padded_field
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import Asked, PromptWriter
-from rerank_env.rewards.arrays import PAD, BoolArray, IntArray
+from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import DataError, InputError, MissingExtraError
 from rerank_env.training.language.traces import manifest as manifests
 from rerank_env.training.language.traces.prompting import shown
@@ -130,16 +130,6 @@ class Traces:
         return iter(self.table.to_pylist())
 
     @property
-    def complete(self) -> bool:
-        """Whether every request is settled."""
-        return len(self) == int(self.manifest["rows"])
-
-    @property
-    def accepted_T(self) -> BoolArray:
-        """Which rows have a trace, bool [T]."""
-        return np.asarray(self.table["accepted"].to_numpy(zero_copy_only=False), dtype=np.bool_)
-
-    @property
     def requests_T(self) -> IntArray:
         """The request of each row, int64 [T]."""
         return np.asarray(self.table["request"].to_numpy(), dtype=np.int64)
@@ -147,10 +137,6 @@ class Traces:
     def accepted(self) -> Traces:
         """Those that have a trace."""
         return replace(self, table=self.table.filter(compute.field("accepted")))
-
-    def rows(self) -> list[Trace]:
-        """Every row as an object."""
-        return traces_of(self.table)
 
     def column(self, name: str) -> list[Any]:
         """One column, in plain Python. Raises `InputError` for one that there is not."""
@@ -189,13 +175,6 @@ class Traces:
         lists = self.column(name)
         longest = max([1, *map(len, lists)])
         return np.asarray(padded_field(name, lists, np.int64, fill=PAD, width=width or longest))
-
-
-def traces_of(table: Any) -> list[Trace]:
-    """The rows of an Arrow table of `SCHEMA`."""
-    return [
-        Trace(**{**row, "order": tuple(row["order"]), "ranking": tuple(row["ranking"])}) for row in table.to_pylist()
-    ]
 
 
 def parts(folder: Path) -> list[Path]:

@@ -148,11 +148,6 @@ def lengths(dataset: Any) -> IntArray:
     return np.asarray(column.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def base_of(model: Any) -> Any:
-    """The model itself, out of an adapter around it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def check_lengths(dataset: Any, model: Any) -> None:
     """Raise `InputError` where an example is longer than the model reads, or where there is none."""
     if not len(dataset):

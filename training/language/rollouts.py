@@ -28,8 +28,8 @@ from rerank_env.rewards.arrays import BoolArray, IntArray
 from rerank_env.rewards.errors import MissingExtraError
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.language import groups, resampling
-from rerank_env.training.language.checkpoints import DurableCheckpoints
-from rerank_env.training.language.settings import DapoConfig, arguments, sampling
+from rerank_env.training.language.checkpoints import DurableCheckpoints, FiniteUpdates
+from rerank_env.training.language.dapo_settings import DapoConfig, arguments, sampling
 from rerank_env.training.language.shuffles import Shuffles
 from rerank_env.training.language.signals import Answers, WatchedReward, unshuffled
 
@@ -44,13 +44,17 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-class DrawingTrainer(DurableCheckpoints, GRPOTrainer):
+class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
     """TRL's trainer with our rollouts; see `trainer.DapoTrainer`, which learns from them.
 
     The first draw of every step is logged, before dead groups are replaced: `raw` (the named metric), `gain` (raw minus
     that of the incoming order), `identity`, `near_identity`, `echo` (the order that was shown), `valid`, `finished`,
     `dead_share`, and TRL's own, `reward` among them; then `resamples` (rounds) and `trained_groups`.
     """
+
+    _buffered_inputs: Any
+    _logs: Any
+    _metrics: Any
 
     def __init__(
         self,
@@ -101,7 +105,7 @@ class DrawingTrainer(DurableCheckpoints, GRPOTrainer):
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The number of the step, once for every part of it; every process takes its own requests by that."""
-        draws = np.arange(self.config.steps).repeat(self.args.steps_per_generation * self.num_iterations).tolist()
+        draws: Any = np.arange(self.config.steps).repeat(self.args.steps_per_generation * self.num_iterations).tolist()
         loader: DataLoader[Any] = DataLoader(draws, batch_size=1, collate_fn=list)
         return loader
 

@@ -20,12 +20,10 @@ from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import finite, one_of, whole
 from rerank_env.rewards.errors import InputError, MissingExtraError
 from rerank_env.training.language.checkpoints import KEPT
+from rerank_env.training.language.groups import SCALES
 from rerank_env.training.language.lengths import POLICIES, LengthRule
 from rerank_env.training.language.shuffles import MODES
 from rerank_env.training.language.stopping import StopRule
-
-SCALES = ("std", "none")
-"""What the advantage is divided by: the spread of the group, or nothing."""
 
 _SCHEDULES = {"none": "constant_with_warmup", "cosine": "cosine", "linear": "linear"}
 """TRL's name of each decay of the learning rate."""
