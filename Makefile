@@ -25,8 +25,8 @@ test: .venv/.dev-installed $(OLD)/.installed
 	$(BIN)/python -m pytest --doctest-modules rerank_env --ignore=rerank_env/training/adapters
 	$(OLD)/bin/python -m pytest tests/env
 
-test-adapters: .venv-trl/.installed .venv-verifiers/.installed .venv-openenv/.installed
-	.venv-trl/bin/python -m pytest tests/adapters tests/data/test_hf_requests.py
+test-adapters: .venv-verl/.installed .venv-verifiers/.installed .venv-openenv/.installed
+	.venv-verl/bin/python -m pytest tests/adapters/test_verl.py
 	.venv-verifiers/bin/python -m pytest tests/adapters
 	.venv-openenv/bin/python -m pytest tests/adapters
 
@@ -37,10 +37,10 @@ lint: .venv/.dev-installed
 	$(BIN)/lint-imports
 	$(BIN)/python benchmarks/tables.py --check
 
-bench: .venv/.dev-installed .venv-metrics/.installed .venv-trl/.installed
+bench: .venv/.dev-installed .venv-metrics/.installed
 	.venv-metrics/bin/python benchmarks/metric_agreement.py
 	.venv-metrics/bin/python benchmarks/metric_speed.py
-	.venv-trl/bin/python benchmarks/trl_step.py
+	$(BIN)/python benchmarks/trl_step.py
 	$(BIN)/python benchmarks/parse_speed.py
 	$(BIN)/python benchmarks/hostile_text.py
 	$(BIN)/python benchmarks/reward_audit.py
@@ -80,9 +80,9 @@ $(OLD)/.installed: constraints/dev.txt pyproject.toml | .venv/bin/python
 		gymnasium==$(OLDEST_GYMNASIUM) hypothesis pytest pytest-timeout -e .
 	touch $@
 
-# The trainers cannot share an environment: their own pins exclude one another. verl and TRL can.
+# The trainers cannot share an environment: their own pins exclude one another. TRL is in .venv.
 # .venv-metrics holds the metric libraries that ours are compared with.
-.venv-trl/.installed: EXTRAS := trl,verl
+.venv-verl/.installed: EXTRAS := verl
 .venv-verifiers/.installed: EXTRAS := verifiers
 .venv-openenv/.installed: EXTRAS := openenv
 .venv-metrics/.installed: EXTRAS := metrics

@@ -43,7 +43,7 @@ def tiny_tokenizer(chat_template: str = CHAT_TEMPLATE, *, whole: tuple[str, ...]
     corpus = [" " * 4097, "[1, 2, 3]", "[1] > [2]", '{"ranking": [3, 2, 1]}', *map(str, range(1, 12))]
     inner.train_from_iterator(corpus * 8, trainer)
     inner.add_tokens(list(whole))
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=inner,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",

@@ -34,7 +34,7 @@ taken = log.items_N.reshape(USERS, LENGTH)  # a request asks for the last one
 others = [rng.choice(np.setdiff1d(range(ITEMS), own), K - 1, replace=False) for own in taken]
 lists = [rng.permutation([own[-1], *some]) for own, some in zip(taken, others, strict=True)]
 gains = [(offered == own[-1]).astype(float) for offered, own in zip(lists, taken, strict=True)]
-requests = Requests.of(lists, gains, history=taken[:, :-1], texts=log.texts, name="walks")
+requests = Requests.of(lists, gains, history=list(taken[:, :-1]), texts=log.texts, name="walks")
 evidence = Evidence.fit(log, np.arange(len(log)) % LENGTH < LENGTH - 1)
 train, watch, test = (requests.take(np.arange(*span)) for span in ((0, 2400), (2400, 2600), (2600, USERS)))
 

@@ -12,7 +12,8 @@ worth, `rerank_env.agents` who answers, `rerank_env.training` how they learn.
 
 `rerank_env.errors` holds what the library raises on purpose, one sentence each, all of them `RerankError`:
 `InputError` (an argument; also a `ValueError`) with the kinds `DataError`, `SlateError`, `RankingError` and
-`UnknownNameError`; `RewardError`, `UnsoundRewardError`, `FetchError`, `CheckpointError` and `MissingExtraError`.
+`UnknownNameError`; `RewardError`, `UnsoundRewardError`, `FetchError`, `CheckpointError`, `DivergedError` (a training),
+`ServerError` (a language model's) and `MissingExtraError`.
 """
 
 from __future__ import annotations

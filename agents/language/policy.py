@@ -7,8 +7,8 @@ answers to one request, `_K` candidates.
     policy.rank(requests, rng=np.random.default_rng(0))  # a row of -1 where the answer is no ranking
     policy.answers(requests, n=8, rng=np.random.default_rng(0), decoding=Decoding(temperature=1.0)).texts
 
-Answers are read strictly and nothing is repaired, so that what is measured and rewarded is what the model wrote;
-`serving.Repaired` is for serving.
+Answers are read strictly, special tokens inside them included, and nothing is repaired, so that what is measured and
+rewarded is what the model wrote; `serving.Repaired` is for serving.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class LanguagePolicy:
             constraint=constraint,
             n=n,
         )
-        texts = self.tokenizer.batch_decode(made.ids, skip_special_tokens=True) if made.ids else []
+        texts = self.texts(made.ids)
         rows = range(0, len(texts), n)
         return Answers(
             asked,
@@ -172,6 +172,15 @@ class LanguagePolicy:
             [made.finished[row : row + n] for row in rows],
             n,
         )
+
+    def texts(self, completions: Sequence[Sequence[int]]) -> list[str]:
+        """Completions as they are read: without the end of text; other special tokens stay, and spoil an answer."""
+        ends = self.eos_ids
+        told = [list(tokens) for tokens in completions]
+        for tokens in told:
+            while tokens and tokens[-1] in ends:
+                tokens.pop()
+        return list(self.tokenizer.batch_decode(told, skip_special_tokens=False)) if told else []
 
     def completion_ids(self, completion: str | Sequence[int]) -> list[int]:
         """The tokens of a completion: those of its text and the end of text, or the tokens that are given."""

@@ -39,7 +39,17 @@ if TYPE_CHECKING:
 
 KIND = "language"
 RECORD = "policy.json"
-VERSION = 1
+VERSION = 2
+"""Goes up when a reader has to know of something new."""
+
+READ = (1, VERSION)
+"""The versions that can be read; the first was written without some of `FIELDS` for a time."""
+
+FIELDS = (
+    "text_format", "template", "template_hash", "prompt_budget", "ids", "decoding", "adapter", "remarks", "tokenizer",
+    "probe", "files",
+)  # fmt: skip
+"""What a record has besides its kind and version."""
 
 _IDS, _REMARKS, _BASE = "semantic_ids.npz", "remarks", "base"
 
@@ -138,7 +148,7 @@ def load(
     model.train(False)
     if record is not None:
         writer = writer or writer_of(record, _ids_of(folder) if record["ids"] else None, tokenizer)
-        decoding = decoding or Decoding(**record["decoding"])
+        decoding = decoding or _decoding_of(folder, record["decoding"])
         if remarks is None and record["remarks"]:
             remarks = EvidenceRemarks.load(folder / _REMARKS)
     assert writer is not None, "was checked above"
@@ -223,10 +233,16 @@ def _read(folder: Path) -> dict[str, Any]:
     """The record, every file that it names looked at. Raises `CheckpointError`."""
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_bytes())
-        if (record["kind"], record["version"]) != (KIND, VERSION):
+        if record["kind"] != KIND or record["version"] not in READ:
             raise CheckpointError(
                 f"{folder} holds a {record['kind']!r} policy of version {record['version']}, not a {KIND!r} policy of "
                 f"version {VERSION}; use the class and the release that saved it"
+            )
+        missing = [name for name in FIELDS if name not in record]
+        if missing:
+            raise CheckpointError(
+                f"{folder / RECORD} says nothing of {', '.join(missing)}, so an earlier release saved the policy; use "
+                "that release, or train and save it again with this one"
             )
         for name, (size, digest) in record["files"].items():
             path = folder / name
@@ -237,6 +253,15 @@ def _read(folder: Path) -> dict[str, Any]:
             raise
         raise CheckpointError(f"{folder / RECORD} cannot be read ({error}); save the policy again") from error
     return record
+
+
+def _decoding_of(folder: Path, told: Mapping[str, Any]) -> Decoding:
+    try:
+        return Decoding(**told)
+    except (TypeError, InputError) as error:
+        raise CheckpointError(
+            f"the decoding in {folder / RECORD} does not make sense ({error}); pass decoding, or save the policy again"
+        ) from error
 
 
 def _packed(table: IdTable) -> bytes:

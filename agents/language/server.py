@@ -168,6 +168,12 @@ class ServerModel:
                 f"the server at {self.base_url} said {short(str(said), 200)}, which is no reply to a chat; see that "
                 "its address is that of the OpenAI protocol"
             )
+        if not isinstance(message.content, str | None):
+            raise ServerError(
+                f"the server at {self.base_url} said {short(str(message.content), 200)}, of type "
+                f"{type(message.content).__name__}, where a text was expected; have it send the content of a message "
+                "as one text"
+            )
         usage = getattr(said, "usage", None)
         reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
         return Reply(

@@ -21,7 +21,11 @@ from rerank_env.rewards.scoring import Scorer
 from rerank_env.training.adapters.records import request_rows
 from rerank_env.training.adapters.trl import TrlReward, dataset_and_reward, environment_factory
 
-pytestmark = pytest.mark.skipif(find_spec("trl") is None, reason="needs the trl extra: pip install 'rerank-env[trl]'")
+pytestmark = [
+    pytest.mark.skipif(find_spec("trl") is None, reason="needs the trl extra: pip install 'rerank-env[trl]'"),
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning"),  # as TRL asks for it
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")

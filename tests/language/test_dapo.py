@@ -405,6 +405,57 @@ def test_a_run_stops_when_patience_is_out_and_is_not_trained_again(policy: Langu
     assert all(torch.equal(weight, before[name]) for name, weight in weights_of(policy).items())
 
 
+def test_a_run_that_stopped_early_without_a_checkpoint_is_finished(policy: LanguagePolicy, tmp_path: Path) -> None:
+    config = settings_of(
+        steps=8, validate_every=1, save_every=50, learning_rate=1e-9, stopping=StopRule(patience=2, window=None)
+    )
+
+    def again(reward: str = "gain", **others: Any) -> DapoResult:
+        held_out = REQUESTS.take(range(4))
+        return run(policy, REQUESTS, reward, directory=tmp_path, config=config, validation=held_out, **others)
+
+    result = again()
+    assert result.stopped == PATIENCE and not list(tmp_path.glob("checkpoint-*"))
+    log = result.log_path.read_bytes()
+    with pytest.raises(InputError, match="reward "):
+        again("gr2")
+    assert again() == result and result.log_path.read_bytes() == log  # read back, not trained
+    (tmp_path / "finished.json").write_text(json.dumps({"updates": 99}))
+    assert again("gr2", resume=False).updates == 2  # what another run ended with is forgotten
+
+
+@pytest.mark.parametrize("micro_batch", [8, 16])  # an update of two parts, and of one
+def test_killed_between_the_last_checkpoint_and_the_end_a_run_that_stopped_makes_no_more_updates(
+    policy: LanguagePolicy, tmp_path: Path, micro_batch: int
+) -> None:
+    config = settings_of(
+        steps=8,
+        validate_every=1,
+        save_every=2,
+        learning_rate=1e-9,
+        micro_batch=micro_batch,
+        stopping=StopRule(patience=2),
+    )
+
+    def again() -> DapoResult:
+        return run(policy, REQUESTS, "gain", directory=tmp_path, config=config, validation=REQUESTS.take(range(4)))
+
+    result = again()
+    log, ended = result.log_path.read_bytes(), (tmp_path / "finished.json").read_bytes()
+    (tmp_path / "finished.json").unlink()
+    assert again() == result and result.updates == 2
+    assert result.log_path.read_bytes() == log and (tmp_path / "finished.json").read_bytes() == ended
+
+
+def test_special_tokens_inside_an_answer_are_not_rewarded(policy: LanguagePolicy, tmp_path: Path) -> None:
+    trainer = trainer_of(policy, tmp_path)
+    shown = trainer.shuffles.show(np.array([0]), 2, draw=0, round_=0)
+    plain = policy.completion_ids("[1, 2, 3]")
+    spoilt = [*plain[:-2], policy.tokenizer.pad_token_id, *plain[-2:]]
+    trainer.paid(completions=["[1, 2, 3]"] * 2, completion_ids=[plain, spoilt], **shown.columns)
+    assert trainer.paid.last.valid_N.tolist() == [True, False]
+
+
 def test_several_updates_a_step_use_every_rollout_once(policy: LanguagePolicy, tmp_path: Path) -> None:
     trainer = trainer_of(policy, tmp_path, updates_per_step=2, groups_per_step=4, micro_batch=4, steps=2)
     assert (trainer.args.max_steps, trainer.args.gradient_accumulation_steps) == (4, 2)
@@ -479,6 +530,12 @@ def test_another_run_in_the_same_directory_is_refused(policy: LanguagePolicy, tm
         run(policy, requests_of(25), "gain", directory=tmp_path, config=config)
     with pytest.raises(InputError, match="config.seed"):
         run(policy, REQUESTS, "gain", directory=tmp_path, config=settings_of(steps=1, save_every=1, seed=1))
+    other = LanguagePolicy(policy.model, copy.deepcopy(policy.tokenizer), WRITER, decoding=policy.decoding)
+    other.tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    with pytest.raises(InputError, match="prompts "):
+        run(other, REQUESTS, "gain", directory=tmp_path, config=config)
+    with pytest.raises(InputError, match="validation has no requests"):
+        run(policy, REQUESTS, "gain", directory=tmp_path, config=config, validation=REQUESTS.take([]))
     again = run(policy, REQUESTS, "gr2", directory=tmp_path, config=config, resume=False)
     assert again.updates == 1
     assert json.loads((tmp_path / "run.json").read_text())["reward"] == str(parse_reward("gr2"))

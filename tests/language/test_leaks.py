@@ -20,6 +20,7 @@ from rerank_env.training.language.traces import collect
 from rerank_env.training.language.traces.leaks import JUDGED, check_no_leak, telling_word
 from rerank_env.training.language.traces.prompting import HINT, blinded, hinted_rows, some, targeted
 from rerank_env.training.language.traces.proposals import Proposal, read
+from rerank_env.training.language.traces.settling import Asking
 
 WRITER = PromptWriter("tagged-list")
 
@@ -85,17 +86,25 @@ def test_a_word_that_came_with_the_requests_and_stands_with_every_target_is_caug
         check_no_leak(WRITER.write, remarked(requests, marked))
 
 
-def test_a_word_that_another_candidate_has_once_or_that_one_target_lacks_is_evidence() -> None:
+def test_a_word_that_marks_nearly_all_targets_tells_and_one_that_marks_fewer_is_evidence() -> None:
     requests = requests_of(JUDGED + 1)
     marked = [["hit" if gain else "miss" for gain in gains] for gains in requests.relevance_BK]
     assert telling_word(remarked(requests, marked)) == "hit"
-    shared = [list(words) for words in marked]
-    shared[7] = ["hit"] * 3
-    lacking = [list(words) for words in marked]
-    lacking[7] = ["miss"] * 3
-    for words in (shared, lacking):
-        assert telling_word(remarked(requests, words)) is None
-        check_no_leak(WRITER.write, remarked(requests, words))
+    for other in (["hit"] * 3, ["miss"] * 3):
+        for spoilt, word in ((3, "hit"), (4, None)):  # 30 of 33 are 91 %, 29 are 88 %
+            some_words = remarked(requests, [other] * spoilt + marked[spoilt:])
+            assert telling_word(some_words) == word
+            if word is None:
+                check_no_leak(WRITER.write, some_words)
+
+
+def test_a_word_that_the_target_alone_lacks_tells_it_whatever_is_padded() -> None:
+    relevance = [[float(place == row % 2) for place in range(2 + row % 3)] for row in range(JUDGED)]
+    requests = Requests.of([list(range(len(gains))) for gains in relevance], relevance)
+    marked = remarked(requests, [["own" if gain else "own miss" for gain in gains] for gains in relevance])
+    assert telling_word(marked) == "miss"
+    with pytest.raises(DataError, match="all candidates but the target, in at least 90% of the requests"):
+        check_no_leak(WRITER.write, marked)
 
 
 def test_too_few_requests_or_none_with_one_target_are_not_judged_by_their_remarks() -> None:
@@ -158,12 +167,22 @@ def test_collecting_by_rejection_asks_nobody_where_a_prompt_leaks(tmp_path: Path
     with pytest.raises(DataError, match="the word 'hit' of the remarks"):
         collect(marked, Silent(), WRITER, mode="rejection", directory=tmp_path / "b", batch=2)
 
+    def known(plain: Requests) -> Requests:  # by the item, so that moving relevance changes no word
+        words = [["hit" if item == 0 else "" for item in items] for items in plain.candidates_BK]
+        return remarked(plain, words)
+
+    zero = replace(requests, relevance_BK=np.eye(3)[np.zeros(JUDGED, dtype=int)])
+    with pytest.raises(DataError, match="the word 'hit' of the remarks"):
+        collect(zero, Silent(), WRITER, mode="rejection", directory=tmp_path / "d", prepare=known, batch=2)
+    with pytest.raises(DataError, match="the word 'hit' of the remarks"):
+        Asking(Silent(), WRITER, "rejection", prepare=known).settle(zero, np.arange(JUDGED))
+
     def telling(plain: Requests) -> Requests:
         return remarked(plain, [[f"near {int(gain)}" for gain in gains] for gains in plain.relevance_BK])
 
     evidence = PromptWriter("tagged-list", prompt="evidence")
     with pytest.raises(DataError, match="changes when the relevance"):
-        collect(requests, Silent(), evidence, mode="rejection", directory=tmp_path / "c", prepare=telling)
+        collect(requests_of(), Silent(), evidence, mode="rejection", directory=tmp_path / "c", prepare=telling)
 
 
 def test_a_teacher_that_looks_at_relevance_sees_none(tmp_path: Path) -> None:

@@ -122,6 +122,18 @@ def test_without_a_chat_template_prompts_are_plain(tokenizer: Any, requests: Req
     assert policy.prompt_ids([]) == []
 
 
+def test_special_tokens_inside_an_answer_make_it_invalid(policy: LanguagePolicy, requests: Requests) -> None:
+    def told(text: str) -> list[int]:
+        return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    pad, end = policy.tokenizer.pad_token_id, policy.eos_ids[0]
+    plain, spoilt = [*told("[1, 2, 3]"), end], [*told("[1, 2, "), pad, *told("3]"), end]
+    texts = policy.texts([plain, plain[:-1], spoilt])
+    assert texts[:2] == ["[1, 2, 3]"] * 2
+    asked = policy.ask(requests.take([0, 1, 2]))
+    assert (asked.read(texts).verdicts_B == Verdict.OK).tolist() == [True, True, False]
+
+
 def test_no_requests_have_no_answers(policy: LanguagePolicy, requests: Requests) -> None:
     assert policy.rank(requests.take([]), rng=np.random.default_rng(0)).shape == (0, 3)
 

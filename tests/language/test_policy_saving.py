@@ -18,6 +18,7 @@ from tiny import tiny_model, tiny_tokenizer  # noqa: E402
 from rerank_env.agents import Evidence  # noqa: E402
 from rerank_env.agents.evidence.remarks import EvidenceRemarks  # noqa: E402
 from rerank_env.agents.language import Decoding, LanguagePolicy  # noqa: E402
+from rerank_env.agents.language.saving import FIELDS  # noqa: E402
 from rerank_env.data import Requests, load  # noqa: E402
 from rerank_env.data.interactions import Interactions  # noqa: E402
 from rerank_env.prompts import Budget, PromptWriter, TokensOf, ask  # noqa: E402
@@ -170,7 +171,8 @@ def test_torn_and_foreign_folders_are_told(policy: LanguagePolicy, tmp_path: Pat
     record = json.loads((tmp_path / "good" / "policy.json").read_text())
     for change, said in (
         ({"kind": "token"}, "'token' policy"),
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
+        ({"decoding": {"beams": 4}}, "the decoding in .* does not make sense"),
         ({"template_hash": "0"}, "pass a writer"),
         ({"text_format": "lst"}, "does not make sense"),
     ):
@@ -183,6 +185,22 @@ def test_torn_and_foreign_folders_are_told(policy: LanguagePolicy, tmp_path: Pat
     assert LanguagePolicy.from_pretrained(tmp_path / "good", writer=PromptWriter()).decoding == Decoding()
     with pytest.raises(CheckpointError, match="cannot be read"):
         LanguagePolicy.from_pretrained(tmp_path / "nowhere", writer=PromptWriter())
+
+
+def test_a_record_of_an_earlier_release_is_read_where_it_says_all_and_named_where_it_does_not(
+    policy: LanguagePolicy, tmp_path: Path
+) -> None:
+    policy.save_pretrained(tmp_path)
+    path = tmp_path / "policy.json"
+    record = json.loads(path.read_text())
+    assert set(record) == {"kind", "version", *FIELDS}
+    path.write_text(json.dumps({**record, "version": 1}))
+    assert LanguagePolicy.from_pretrained(tmp_path).decoding == policy.decoding
+    for name in FIELDS:
+        for version in (1, record["version"]):
+            path.write_text(json.dumps({key: v for key, v in record.items() if key != name} | {"version": version}))
+            with pytest.raises(CheckpointError, match=rf"{tmp_path}.* says nothing of {name}, .*use that release"):
+                LanguagePolicy.from_pretrained(tmp_path)
 
 
 def test_saving_again_keeps_what_others_put_there(policy: LanguagePolicy, tmp_path: Path) -> None:

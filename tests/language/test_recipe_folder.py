@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rerank_env.rewards.errors import CheckpointError, InputError
-from rerank_env.training.recipes.folder import DONE, METRICS, TRAINING, RunFolder, hash_of, left_in, versions
+from rerank_env.training.recipes.folder import (
+    CONFIG,
+    DONE,
+    METRICS,
+    PARTIAL,
+    TRAINING,
+    RunFolder,
+    hash_of,
+    left_in,
+    versions,
+)
 
 ABOUT = {"recipe": "gr2", "data": "synthetic", "size": "tiny", "settings": {"seed": 0}}
 
@@ -65,9 +76,84 @@ def test_beginning_again_takes_the_record_away_and_forgetting_takes_everything(f
     finished(folder)
     folder.begin("fit", "e" * 64, inputs={}, settings={})
     assert folder.record("fit") is None and (folder.stage("fit") / "policy" / "weights.bin").is_file()
+    folder.describe(ABOUT)
     folder.forget("fit")
     folder.forget("fit")  # nothing is there, and nothing happens
     assert not folder.stage("fit").exists() and folder.started("fit") is None
+
+
+@pytest.mark.parametrize("there", ["nothing", "another program's", "another stage's", "no mapping"])
+def test_files_that_no_run_made_are_neither_removed_nor_worked_among(folder: RunFolder, there: str) -> None:
+    place = folder.stage("fit")
+    place.mkdir(parents=True)
+    (place / "precious.txt").write_text("mine")
+    told = {"another program's": '{"model_type": "llama"}', "another stage's": '{"stage": "fi", "fingerprint": "f"}'}
+    if there != "nothing":
+        (place / CONFIG).write_text(told.get(there, "[]"))
+    folder.describe(ABOUT)
+    before = {path.name: path.read_text() for path in place.iterdir()}
+    with pytest.raises(InputError, match="made by no stage 'fit' of a run, so it is not removed"):
+        folder.forget("fit")
+    with pytest.raises(InputError, match="has files that no stage 'fit' left; name another directory"):
+        folder.begin("fit", "f" * 64, inputs={}, settings={})
+    assert {path.name: path.read_text() for path in place.iterdir()} == before
+
+
+def test_a_stage_of_a_directory_that_is_no_run_is_not_removed(folder: RunFolder) -> None:
+    finished(folder)  # a copy of a stage, say
+    with pytest.raises(InputError, match="name a run's directory"):
+        folder.forget("fit")
+    assert folder.record("fit") is not None
+
+
+def test_what_a_kill_leaves_of_beginning_and_forgetting_can_be_begun_and_forgotten(folder: RunFolder) -> None:
+    folder.describe(ABOUT)
+    folder.stage("fit").mkdir()
+    (folder.stage("fit") / f"{CONFIG}{PARTIAL}").write_text("{")  # killed before the first record was whole
+    folder.begin("fit", "f" * 64, inputs={}, settings={})
+    assert list(left_in(folder.stage("fit"))) == []
+    (folder.stage("fit") / CONFIG).write_text("{")  # damaged, and the record is not
+    (folder.stage("fit") / DONE).write_text('{"stage": "fit", "fingerprint": "f"}')
+    folder.forget("fit")
+    assert not folder.stage("fit").exists()
+
+
+def test_forgetting_is_killed_at_any_file_and_done_again(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.describe(ABOUT)
+    finished(folder)
+    remove = shutil.rmtree
+
+    def killed(path: Path) -> None:
+        remove(path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    for _ in range(2):  # policy and training
+        with pytest.raises(KeyboardInterrupt):
+            folder.forget("fit")
+        assert folder.record("fit") is None and folder.started("fit") is not None
+    folder.forget("fit")
+    assert not folder.stage("fit").exists()
+
+
+def test_forgetting_follows_no_link_out_of_the_run(folder: RunFolder, tmp_path: Path) -> None:
+    folder.describe(ABOUT)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("mine")
+    folder.begin("fit", "f" * 64, inputs={}, settings={})
+    (folder.stage("fit") / "link").symlink_to(elsewhere)
+    folder.forget("fit")
+    assert not folder.stage("fit").exists() and (elsewhere / "mine.txt").read_text() == "mine"
+
+
+def test_a_file_that_was_harmed_and_kept_its_size_is_named(folder: RunFolder) -> None:
+    finished(folder)
+    folder.intact("fit")
+    (folder.stage("fit") / "policy" / "weights.bin").write_bytes(b"abd")
+    assert folder.record("fit") is not None  # sizes tell nothing
+    with pytest.raises(CheckpointError, match=r"policy/weights.bin is not what stage 'fit' left.*--restart fit"):
+        folder.intact("fit")
 
 
 def test_a_folder_that_is_removed_under_a_stage_is_said(folder: RunFolder) -> None:
@@ -110,7 +196,9 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_left_is_sorted_and_leaves_out_only_our_own_records(tmp_path: Path) -> None:
-    for name in ("config.json", "b.txt", "a/config.json", "a/training/x", "training/y", "training.txt"):
+    ours = ("config.json", "a/training/x", "training/y", "a/.lock")
+    killed = ("a/paid.jsonl.partial", ".policy.x1/weights.bin")  # while it was written, or moved into its place
+    for name in (*ours, *killed, "b.txt", "a/config.json", "training.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     assert list(left_in(tmp_path)) == ["a/config.json", "b.txt", "training.txt"]

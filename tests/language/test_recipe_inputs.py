@@ -191,6 +191,31 @@ def test_ids_remarks_and_rivals_are_made_and_read_back(lists: Path, tmp_path: Pa
         assert "next" in prompt
 
 
+def test_a_journal_that_a_kill_left_behind_is_no_part_of_the_traces(lists: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("trl")
+    from rerank_env.rewards.rankings import Verdict
+    from rerank_env.training.language.traces import Traces
+    from rerank_env.training.language.traces.journal import Journal
+    from rerank_env.training.language.traces.proposals import Proposal
+    from rerank_env.training.recipes.folder import left_in
+    from rerank_env.training.recipes.learning import TRACES, collect_traces
+
+    inputs = {"data": lists, "ids": tmp_path / "ids", "remarks": tmp_path / "remarks"}
+    make_ids(work(inputs["ids"], inputs))
+    make_remarks(work(inputs["remarks"], inputs))
+    told = changed(SETTINGS, ["traces.most=5", "traces.tries=2"]).group("model", "answering", "traces")
+    asked = work(tmp_path / "traces-targeted", inputs, **told)
+    measured = collect_traces("targeted")(asked)
+    before = left_in(asked.folder)
+    row = int(Traces.load(asked.folder / TRACES).requests_T[0])
+    with Journal(asked.folder / TRACES) as journal:  # as it is between the last part and its being told so
+        journal.add(row, 0, Proposal("", (), Verdict.EMPTY, "", 0, 0))
+    assert len(left_in(asked.folder)) == len(before) + 1
+    assert collect_traces("targeted")(asked) == measured
+    assert left_in(asked.folder) == before
+
+
 @pytest.mark.slow
 def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(tmp_path: Path) -> None:
     for library in ("trl", "peft", "datasets", "pyarrow", "openai", "huggingface_hub"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from rerank_env.training.recipes.stages import FINISHED, INTERRUPTED, NEW, OUTDA
 SLOW = """
 import os, sys, time
 from pathlib import Path
+from rerank_env import durable
 from rerank_env.training.recipes.folder import RunFolder
 from rerank_env.training.recipes.stages import Plan, Stage
 
@@ -36,7 +38,7 @@ def counted(work):
         n += 1
         with (work.folder.parent / "paid.txt").open("a") as file:
             file.write(f"{n}\\n")
-        done.write_text(str(n))
+        durable.replace(done, str(n).encode())
         time.sleep(0.05)
     (work.folder / "sum.txt").write_text(str(n))
     return {"n": n}
@@ -166,6 +168,73 @@ def test_an_input_made_anew_with_equal_files_leaves_what_depends_on_it_finished(
     assert world.calls == ["draw", "powers", "other", "total", "draw"]
 
 
+def test_a_stage_is_not_built_on_what_other_settings_made(world: World) -> None:
+    world.plan(numbers=4).run(world.folder, until="powers", about={"numbers": 4})
+    for only in (["powers"], ["other"]):
+        with pytest.raises(
+            InputError, match=r"needs 'draw', which was made from other settings \(numbers\); .*--restart"
+        ):
+            world.plan(numbers=5).run(world.folder, only=only, about={"numbers": 5})
+    with pytest.raises(InputError, match="'total' needs 'draw', which was made from other settings"):
+        world.plan(numbers=5).run(world.folder, only=["total"], about={"numbers": 5})  # by way of powers
+    assert world.calls == ["draw", "powers"]
+    assert world.folder.described()["numbers"] == 4  # what was refused is not written down as the run's
+    world.plan(numbers=5).run(world.folder, restart=["draw"], about={"numbers": 5})
+    assert world.calls == ["draw", "powers", "draw", "powers", "other", "total"]
+
+
+def test_what_is_refused_is_refused_before_anything_is_run_or_forgotten(world: World) -> None:
+    world.plan(power=2).run(world.folder, until="powers")
+    with pytest.raises(InputError, match="'powers' .* settings"):
+        world.plan(power=3).run(world.folder, only=["powers", "other"])
+    with pytest.raises(InputError, match="'powers' .* settings"):
+        world.plan(power=3).run(world.folder)  # other comes behind it, and does not rest on it
+    with pytest.raises(InputError, match="'powers' needs 'draw', which is not finished"):
+        world.plan().run(world.folder, only=["powers"], restart=["draw"])
+    assert world.calls == ["draw", "powers"] and world.plan().states(world.folder)["powers"] == FINISHED
+
+
+def test_a_directory_that_no_run_made_is_not_restarted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "powers").mkdir()
+    (tmp_path / "powers" / "precious.txt").write_text("mine")
+    for restart in (["powers"], ["draw"]):  # by its name, or because it depends on one
+        with pytest.raises(InputError, match="made by no stage 'powers' of a run"):
+            world.plan().run(world.folder, until="powers", restart=restart, about={"recipe": "world"})
+    assert not (tmp_path / "run.json").exists()  # which would make it one
+    with pytest.raises(InputError, match="has files that no stage 'powers' left"):
+        world.plan().run(world.folder, about={"recipe": "world"})
+    with pytest.raises(InputError, match="made by no stage 'powers' of a run"):
+        world.plan().run(world.folder, restart=["powers"], about={"recipe": "world"})
+    assert (tmp_path / "powers" / "precious.txt").read_text() == "mine" and world.calls == ["draw"]
+
+
+def test_an_input_that_was_harmed_and_kept_its_size_is_not_built_on(world: World) -> None:
+    world.plan().run(world.folder, until="powers")
+    drawn = world.folder.stage("draw") / "drawn.json"
+    whole = drawn.read_bytes()
+    drawn.write_bytes(whole.replace(whole[1:2], b"9"))
+    for name in ("other", "total"):  # straight from it, or by way of another
+        with pytest.raises(CheckpointError, match=r"drawn.json is not what stage 'draw' left.*--restart draw"):
+            world.plan().run(world.folder, only=[name])
+    assert world.plan().states(world.folder)["draw"] == FINISHED  # looking reads no file
+    drawn.write_bytes(whole)
+    world.plan().run(world.folder)
+    assert world.calls == ["draw", "powers", "other", "total"]
+
+
+def test_files_are_hashed_once_a_run_and_only_for_a_stage_that_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.plan().run(world.folder, until="powers")
+    looked: list[str] = []
+    monkeypatch.setattr(RunFolder, "intact", lambda self, name: looked.append(name))
+    world.plan().run(world.folder)
+    assert looked == ["draw", "powers"]  # for other and total together
+    world.plan().run(world.folder)
+    assert looked == ["draw", "powers"]
+
+
 def test_another_version_of_a_stage_makes_its_result_outdated(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     Plan([Stage("one", lambda work: {})]).run(folder)
@@ -200,11 +269,12 @@ def test_plans_that_cannot_be_are_refused() -> None:
         Stage("one", lambda work: {}, settings={"rate": float("nan")})
 
 
-def test_a_full_disk_is_one_sentence_and_the_stage_goes_on_later(world: World) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_one_sentence_and_the_stage_goes_on_later(world: World, number: int) -> None:
     def full(work: Work) -> Mapping[str, Any]:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
-    with pytest.raises(CheckpointError, match="'one' could not write \\(No space left on device\\)"):
+    with pytest.raises(CheckpointError, match=f"'one' could not write \\({os.strerror(number)}\\)"):
         Plan([Stage("one", full)]).run(world.folder)
     assert Plan([Stage("one", full)]).states(world.folder) == {"one": INTERRUPTED}
 

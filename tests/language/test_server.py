@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,13 @@ def test_a_server_that_hangs_is_given_up_after_the_time_for_one_try(served: Serv
 def test_what_is_no_reply_is_an_error_and_not_an_empty_answer(served: Served, behaviour: str) -> None:
     with pytest.raises(ServerError, match=r"which is no reply to a chat|did not answer"):
         served(behaviour).complete(chats(1))
+
+
+def test_content_in_parts_is_an_error_that_names_the_server() -> None:
+    message = SimpleNamespace(content=[{"type": "text", "text": "[1, 2]"}])
+    said = SimpleNamespace(choices=[SimpleNamespace(message=message, finish_reason="stop")])
+    with pytest.raises(ServerError, match=r"http://127\.0\.0\.1:1/v1 said .* of type list, where a text"):
+        ServerModel("http://127.0.0.1:1/v1", "m")._reply(said)
 
 
 def test_who_stops_listening_sends_no_more(served: Served, tmp_path: Path) -> None:

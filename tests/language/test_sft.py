@@ -203,6 +203,10 @@ def test_adapters_learn_and_the_weights_under_them_stay(tokenizer: Any, tmp_path
         peft_config=adapter,
     )
     assert_same(again.model, result.model)  # read back, as it is finished
+    assert adapter.base_model_name_or_path is None  # what was given is not written into
+    other = peft.LoraConfig(r=2, target_modules=["v_proj", "q_proj"], task_type="CAUSAL_LM")
+    with pytest.raises(InputError, match=r"started with adapter\.r 4 but now it is 2"):
+        run(model, tokenizer, rows, directory=tmp_path, config=_config(lr=1e-2, max_steps=5), peft_config=other)
     policy = SimpleNamespace(model=result.model, tokenizer=tokenizer)
     more = run(policy, None, rows, directory=tmp_path / "more", config=_config(lr=1e-2, max_steps=3))
     assert more.model is policy.model and "forward" not in vars(more.model.get_base_model())

@@ -3,6 +3,7 @@
 May import safetensors, `rerank_env`, and transformers where a trainer is one. On disk, under one run's directory:
 
     run.json                    what the run was started with
+    finished.json               what it ended with, where a trainer writes that and it has ended
     checkpoint-N/, .../whole    what the trainer saved after N updates, and the sign that all of it is on the disk
 
 Trainers write a checkpoint file by file. The sign is written last, after every file was forced to the disk, so one that
@@ -31,6 +32,9 @@ WHOLE = "whole"
 """The file that says that the checkpoint beside it is whole."""
 
 RUN_NAME = "run.json"
+
+FINISHED = "finished.json"
+"""Written once a run has ended, with what it ended with; one that ended early may have no checkpoint."""
 
 KEPT = 2
 """How many checkpoints a trainer must keep: the one that is whole while it writes another."""
@@ -114,15 +118,18 @@ def begin(directory: Path, identity: Mapping[str, Any], *, resume: bool, main: b
     """The newest whole checkpoint to go on from, None where there is none; what is torn, or not wanted, is removed.
 
     `identity` is what decides the outcome, JSON-ready; it is kept in the directory. `resume=False` forgets an earlier
-    run. Only the process that is `main` writes. Raises `InputError`, naming the field, where the checkpoints are of a
-    run with another identity, and `CheckpointError` where the disk refuses.
+    run. Only the process that is `main` writes. Raises `InputError`, naming the field, where a finished run or the
+    checkpoints are of another identity, and `CheckpointError` where the disk refuses.
     """
     wanted = json.loads(json.dumps(identity))
     record = directory / RUN_NAME
     found = checkpoints(directory) if resume else []
-    if found:
+    if found or (resume and (directory / FINISHED).is_file()):
         _check_same(_read(record), wanted, directory)
     if main:
+        if not resume:  # before the new identity: what another run ended with is never taken for this one's end
+            with durable.writing(directory):
+                (directory / FINISHED).unlink(missing_ok=True)
         for folder in directory.glob("checkpoint-*"):
             if folder not in found:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -25,9 +25,10 @@ from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import PAD
+from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.fingerprints import SHORT, requests_hash
-from rerank_env.training.language.checkpoints import begin
+from rerank_env.training.language.checkpoints import FINISHED, begin
 from rerank_env.training.language.dapo_settings import DapoConfig
 from rerank_env.training.language.stopping import StopRule, best_of
 from rerank_env.training.language.trainer import DapoTrainer
@@ -36,8 +37,8 @@ from rerank_env.training.logs import LOG_NAME
 
 __all__ = ["DapoConfig", "DapoResult", "DapoTrainer", "OnLog", "StopRule", "run"]
 
-FINISHED = "finished.json"
-"""Written once a run has ended, with what it ended with."""
+_PROMPTS = 16
+"""How many prompts tell the prompts of one run from another's: IDs, budgets and chat templates go into them."""
 
 _PROBED = 256
 """How many requests tell one reward from another when a run is resumed."""
@@ -77,12 +78,14 @@ def run(
 
     The remarks of the policy, where it has any, are put on the requests. An unfinished run in `directory` goes on where
     it stopped if `resume`, and ends with the weights of one that never stopped; configuration, reward, data, prompt and
-    the shape of the model must be the same. `resume=False` forgets it.
+    the shape of the model must be the same. A finished run is read back. `resume=False` forgets either.
 
-    Raises `InputError` on a resume with something else, `DivergedError` for a loss or gradient that is not finite (the
-    last checkpoint is kept), `CheckpointError` if the disk refuses, and what the policy's writer raises for requests
-    that it cannot show.
+    Raises `InputError` for a `validation` without requests and on a resume with something else, `DivergedError` for a
+    loss or gradient that is not finite (the last checkpoint is kept), `CheckpointError` if the disk refuses, and what
+    the policy's writer raises for requests that it cannot show.
     """
+    if validation is not None and not len(validation):
+        raise InputError("validation has no requests, so it has no mean; give at least one, or None to go without")
     place = Path(directory)
     with durable.writing(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -93,7 +96,7 @@ def run(
     identity = _identity(policy, asked, reward, config, held_out) | {"trainer": trainer.__name__}
     checkpoint = begin(place, identity, resume=resume, main=main)
     made.accelerator.wait_for_everyone()
-    finished = _read(place / FINISHED) if checkpoint is not None else None
+    finished = _read(place / FINISHED)
     if finished is None:
         if main and checkpoint is None:
             for stale in (place / LOG_NAME, place / FINISHED, *kept_weights(place).values()):
@@ -152,8 +155,15 @@ def _identity(
         "data": requests_hash(requests)[:SHORT],
         "validation": None if validation is None else requests_hash(validation)[:SHORT],
         "prompt": f"{writer.template.version} {writer.template.hash} {writer.text_format}",
+        "prompts": _prompts(policy, requests),
         "model": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16],
     }
+
+
+def _prompts(policy: LanguagePolicy, requests: Requests) -> str:
+    """A short hash of the first prompts, in the tokens that the model reads."""
+    first = policy.writer.write(requests.take(np.arange(min(_PROMPTS, len(requests)))))
+    return hashlib.sha256(json.dumps(policy.prompt_ids(first)).encode()).hexdigest()[:16]
 
 
 def _scores(reward: Reward, requests: Requests) -> str:

@@ -117,7 +117,7 @@ def report(
         lengths=config.length_rule,
         eos_ids=frozenset(policy.eos_ids),
     )
-    texts = policy.tokenizer.batch_decode(made.ids, skip_special_tokens=True)
+    texts = policy.texts(made.ids)
     columns: dict[str, Any] = {**shown.columns}
     paid(completions=texts, completion_ids=made.ids, trainer_state=_Step(), **columns)
     update_seconds = _update_seconds(policy, shown, made.ids, config)

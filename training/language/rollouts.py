@@ -75,6 +75,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
             metric=config.metric,
             lengths=config.length_rule,
             eos_ids=frozenset(policy.eos_ids),
+            decode=policy.texts,
         )
         super().__init__(
             model=policy.model,
@@ -108,6 +109,11 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
         draws: Any = np.arange(self.config.steps).repeat(self.args.steps_per_generation * self.num_iterations).tolist()
         loader: DataLoader[Any] = DataLoader(draws, batch_size=1, collate_fn=list)
         return loader
+
+    def _run_epoch(self, **given: Any) -> None:
+        """As transformers', which makes one update before it looks whether training is over."""
+        if not self.control.should_training_stop:
+            super()._run_epoch(**given)
 
     def _local(self, rows_B: IntArray) -> IntArray:
         share = len(rows_B) // self.accelerator.num_processes

@@ -13,7 +13,9 @@ over the whole batch of an update: all its accumulated parts, on all processes. 
 
 from __future__ import annotations
 
+import copy
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +50,9 @@ except ModuleNotFoundError as error:
 
 OnLog = Callable[[int, Mapping[str, float]], None]
 """Called with the number of updates and what is reported of them."""
+
+_FILLED_IN = ("auto_mapping", "base_model_name_or_path", "peft_version")
+"""Settings of an adapter that say where it is from and not what is trained."""
 
 _ROLES = ("reasoning", "answer", "format")
 
@@ -179,6 +184,16 @@ def _weights(batch: Mapping[str, Tensor]) -> Tensor:
     return batch["loss_weights"][:, 1:] * learned if "loss_weights" in batch else learned.float()
 
 
+def _adapter(peft_config: Any) -> dict[str, Any]:
+    """The settings of an adapter, JSON-ready, without what PEFT itself fills in."""
+    told = {name: value for name, value in peft_config.to_dict().items() if name not in _FILLED_IN}
+    plain = json.dumps(
+        told, sort_keys=True, default=lambda value: sorted(map(str, value)) if isinstance(value, set) else str(value)
+    )
+    found: dict[str, Any] = json.loads(plain)
+    return found
+
+
 def run(
     model: Any,
     tokenizer: Any,
@@ -214,7 +229,7 @@ def run(
         "examples": fingerprint(dataset),
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
         "processes": args.world_size,
-        "adapter": None if peft_config is None else str(peft_config.peft_type),
+        "adapter": None if peft_config is None else _adapter(peft_config),
     }
     start = begin(directory, identity, resume=resume, main=args.process_index == 0)
     patched = base_of(inner)
@@ -226,7 +241,7 @@ def run(
             dataset,
             eval_dataset=eval_dataset,
             processing_class=signs,
-            peft_config=peft_config,
+            peft_config=copy.deepcopy(peft_config),  # PEFT writes into it
             on_log=on_log,
         )
         train(trainer, start)

@@ -52,15 +52,17 @@ class Answers:
 class WatchedReward(TrlReward):
     """`TrlReward` with a raw `metric`, a rule for `lengths`, and a memory of one call.
 
-    `eos_ids`: an answer whose last token is none of these was cut off. An answer that is left out of its group, or
-    whose reward abstains, is not counted and is paid its reward all the same. Raises `InputError` for a metric that
-    needs more than a ranking.
+    `eos_ids`: an answer whose last token is none of these was cut off. `decode`, such as `LanguagePolicy.texts`, makes
+    the texts that are read from the tokens; None reads the completions, in which TRL skips special tokens. An answer
+    that is left out of its group, or whose reward abstains, is not counted and is paid its reward all the same. Raises
+    `InputError` for a metric that needs more than a ranking.
     """
 
     _: KW_ONLY
     metric: Reward | str = "ndcg@10"
     lengths: LengthRule = _RULE
     eos_ids: frozenset[int] = frozenset()
+    decode: Callable[[Sequence[Sequence[int]]], list[str]] | None = None
     _last: list[Answers] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class WatchedReward(TrlReward):
         tokens_N = np.array([len(ids) for ids in token_ids], dtype=np.int64)
         finished_N = np.array([bool(ids) and ids[-1] in self.eos_ids for ids in token_ids], dtype=np.bool_)
         read = self.scorer.read(
-            completions,
+            completions if self.decode is None else self.decode(token_ids),
             slates,
             ids=ids_of(columns, count),
             step=None if trainer_state is None else trainer_state.global_step,

@@ -62,7 +62,7 @@ class Watch(TrainerCallback):
         self.stopped: str | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Read back what was known, or measure where the run starts from."""
+        """Read back what was known, and whether it was to stop there, or measure where the run starts from."""
         for entry in state.log_history:
             self._remember(entry)
         if self.main:
@@ -70,6 +70,9 @@ class Watch(TrainerCallback):
             self._remove(lambda step: step > state.global_step)
         if self.validation is not None and not self.steps:
             self.trainer.log({"validation": self._validated(0)})
+        elif self.steps:  # a run may have been killed after its last checkpoint, before it was finished
+            self.stopped = self.trainer.config.stopping.verdict(self.proxy, self.held_out)
+            control.should_training_stop = self.stopped is not None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Validate where it is due, and say whether to stop."""

@@ -8,7 +8,8 @@
     RUN/STAGE/done.json               the record, written last: a stage without it is not finished
 
 Each record is whole or absent (`rerank_env.durable`), and names every file the stage left with its size and SHA-256, so
-that a run whose files were lost does not count as finished. May import the standard library and `rerank_env`.
+that a run whose files were lost does not count as finished. What a run did not make it neither works in nor removes:
+a stage's folder is known by its own name in `config.json`. May import the standard library and `rerank_env`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from rerank_env.rewards.errors import CheckpointError, InputError
 RUN, CONFIG, METRICS, DONE = "run.json", "config.json", "metrics.json", "done.json"
 TRAINING = "training"
 """A folder of this name, anywhere in a stage's, holds what its training goes on from, and is no result."""
+
+PARTIAL = ".partial"
+"""What the name of a file ends in while it is written."""
 
 PACKAGES = (
     "rerank-env", "numpy", "scipy", "torch", "transformers", "tokenizers", "trl", "peft", "accelerate", "datasets",
@@ -133,7 +137,14 @@ class RunFolder:
         return _read(self.stage(name) / METRICS) or {}
 
     def begin(self, name: str, fingerprint: str, *, inputs: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-        """Write down what a stage is begun with, and that it is not finished."""
+        """Write down what a stage is begun with, and that it is not finished.
+
+        Raises `InputError` where there are files in its folder that no stage of that name left.
+        """
+        if not self._ours(name):
+            raise InputError(
+                f"{self.stage(name)} has files that no stage {name!r} left; name another directory, or move them away"
+            )
         (self.stage(name) / DONE).unlink(missing_ok=True)
         told = {"stage": name, "fingerprint": fingerprint, "inputs": dict(inputs), "settings": dict(settings)}
         _write(self.stage(name) / CONFIG, told)
@@ -159,26 +170,79 @@ class RunFolder:
         return record
 
     def forget(self, name: str) -> None:
-        """Remove all that a stage left, its record first, so that a kill in between leaves it unfinished."""
+        """Remove what a stage left, what it was begun with last, lest a kill disown the rest; see `forgettable`."""
+        self.forgettable(name)
         folder = self.stage(name)
+        if not folder.is_dir():
+            return
         with durable.writing(folder):
             (folder / DONE).unlink(missing_ok=True)
-            if folder.is_dir():
-                shutil.rmtree(folder)
+            for path in list(folder.iterdir()):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != CONFIG:
+                    path.unlink()
+            (folder / CONFIG).unlink(missing_ok=True)
+            if not folder.is_symlink():  # else it was put on another disk by hand, and stays there
+                folder.rmdir()
+
+    def forgettable(self, name: str) -> None:
+        """Raises `InputError` where there is something in the stage's folder and no run of ours made it."""
+        if _is_filled(self.stage(name)) and not ((self.directory / RUN).is_file() and self._ours(name)):
+            raise InputError(
+                f"{self.stage(name)} was made by no stage {name!r} of a run, so it is not removed; name a run's "
+                "directory, or move it away"
+            )
+
+    def intact(self, name: str) -> None:
+        """Read every file that a finished stage left. Raises `CheckpointError` naming one that is no longer the same.
+
+        That a file is there and has its size `record` says; this is for one that was harmed and kept it.
+        """
+        record = self.record(name)
+        for path, file in record.files.items() if record else ():
+            place = self.stage(name) / path
+            try:
+                same = _sha256(place) == file.sha256
+            except OSError as error:
+                raise CheckpointError(f"{place} cannot be read ({error}); restart {name}") from error
+            if not same:
+                raise CheckpointError(
+                    f"{place} is not what stage {name!r} left, its SHA-256 differs; put the file back, or make it anew "
+                    f"with --restart {name}"
+                )
+
+    def _ours(self, name: str) -> bool:
+        """Whether the stage's folder is empty, or says that a stage of that name made it."""
+        if not _is_filled(self.stage(name)):
+            return True
+        for path in (CONFIG, DONE):
+            try:
+                told = _read(self.stage(name) / path)
+            except CheckpointError:  # a damaged record tells nothing, and the other may
+                continue
+            if told is not None and told.get("stage") == name and "fingerprint" in told:
+                return True
+        return False
+
+
+def _is_filled(folder: Path) -> bool:
+    """Whether there is anything but what a kill left of the first record."""
+    return folder.is_dir() and any(path.name != f"{CONFIG}{PARTIAL}" for path in folder.iterdir())
 
 
 def left_in(folder: Path) -> dict[str, File]:
-    """The files of a stage's folder that are its result, by their paths in it, sorted."""
+    """The files of a stage's folder that are its result, by their paths in it, sorted.
+
+    Locks and what a kill left half written, names that begin with a dot or end in `PARTIAL`, are none.
+    """
     ours = {CONFIG, METRICS, DONE}
     found: dict[str, File] = {}
     for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if (
-            path.is_file()
-            and name not in ours
-            and path.name != durable.LOCK
-            and TRAINING not in path.relative_to(folder).parts[:-1]
-        ):
+        parts = path.relative_to(folder).parts
+        name = "/".join(parts)
+        is_left_over = path.name.endswith(PARTIAL) or any(part.startswith(".") for part in parts)
+        if path.is_file() and name not in ours and TRAINING not in parts[:-1] and not is_left_over:
             found[name] = File(path.stat().st_size, _sha256(path))
     return found
 
@@ -231,6 +295,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         raise CheckpointError(
             f"{path} cannot be read ({error}); restart that stage, or name another directory"
         ) from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds no mapping; restart that stage, or name another directory")
-    return found
+    if isinstance(found, dict):
+        return found
+    raise CheckpointError(f"{path} holds no mapping; restart that stage, or name another directory")

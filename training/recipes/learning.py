@@ -26,6 +26,7 @@ from rerank_env.training.language import dapo, midtrain, opd, sft
 from rerank_env.training.language.examples import training_examples
 from rerank_env.training.language.sft_settings import SftConfig
 from rerank_env.training.language.traces import LocalTeacher, RuleTeacher, ServerTeacher, Teacher, Traces, collect
+from rerank_env.training.language.traces.journal import JOURNAL
 from rerank_env.training.recipes.inputs import Prepared
 from rerank_env.training.recipes.reinforcing import finer
 from rerank_env.training.recipes.settings import REWARDS, Gr2Settings
@@ -103,6 +104,8 @@ def collect_traces(mode: str) -> Callable[[Work], Mapping[str, Any]]:
             prepare=given.remarks.on,  # makes the same remarks again, so that the leak check sees how they are made
             on_progress=lambda done: work.tell(f"{mode} traces", done, len(requests)),
         )
+        # All is in parts now, and a journal that a kill left behind must not make the result another one.
+        (work.folder / TRACES / JOURNAL).unlink(missing_ok=True)
         measured: dict[str, float] = traces.statistics().numbers()
         return measured
 

@@ -2,8 +2,8 @@
 
 A stage is finished when its record says so and was made by the same fingerprint: the hash of its name, its version, its
 settings and the results (hashes of files) of the stages it needs. A finished stage is not repeated, an interrupted one
-is called again and goes on, and one that was made from other settings or inputs is never overwritten in silence:
-whoever asked is told what differs, and restarts it by name. May import the standard library and `rerank_env`.
+is called again and goes on, and one that was made from other settings or inputs is neither built on nor overwritten in
+silence: whoever asked is told what differs, and restarts it by name. May import the standard library and `rerank_env`.
 
     plan = Plan([Stage("lists", make_lists), Stage("model", fit, needs=("lists",), settings={"steps": 300})])
     plan.run(RunFolder(Path("runs/mine")))
@@ -28,7 +28,8 @@ from rerank_env.training.recipes.folder import TRAINING, RunFolder, hash_of
 
 FINISHED, INTERRUPTED, NEW, WAITING, OUTDATED = "finished", "interrupted", "new", "waiting", "outdated"
 NAME = r"[a-z][a-z0-9-]*"
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says of a full disk, a used up quota, and a file longer than it may be."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called as `on_progress(what, done, total)` by a stage that works."""
@@ -40,11 +41,7 @@ OnStage = Callable[[str, str], None]
 """Called as `on_stage(name, state)`: "running" before a stage works, `FINISHED` after it or where it was."""
 
 
-def _quiet(what: str, done: int, total: int) -> None:
-    """Nothing."""
-
-
-def _silent(said: str) -> None:
+def _quiet(*told: object) -> None:
     """Nothing."""
 
 
@@ -61,7 +58,7 @@ class Work:
     settings: Mapping[str, Any]
     crew: Crew
     tell: OnProgress
-    say: OnSaid = _silent
+    say: OnSaid = _quiet
 
     @property
     def training(self) -> Path:
@@ -164,59 +161,102 @@ class Plan:
         """Run the stages that are not finished, and return the metrics of all that are.
 
         `restart` first forgets those stages and all that depend on them, whether they are to be run or not. `about` is
-        written into `run.json`; see `RunFolder.describe`. `afterwards` is called at the end, also where a stage failed,
-        while the folder is still held. Under several processes all of them call this, and the main one writes.
+        written into `run.json`, which else keeps what it says; see `RunFolder.describe`. `afterwards` is called at the
+        end, also where a stage failed, while the folder is still held. Under several processes all of them call this,
+        and the main one writes. What a stage is made from, by way of others or not, is read once and compared with the
+        hashes in its record.
 
-        Raises `InputError` where a stage needs one that is neither finished nor to be run, was made from other settings
-        or inputs, or cannot be run by several processes; `CheckpointError` where another process runs the recipe here
-        or the disk is full; and what the stages raise. What was finished before stays finished.
+        Raises `InputError` where a stage needs one that is neither finished nor to be run, it or one that it needs was
+        made from other settings or inputs, it cannot be run by several processes, or its folder is not of a run;
+        `CheckpointError` where another process runs the recipe here, the disk is full, or a file of what is needed was
+        harmed; and what the stages raise. What can be told beforehand is, before anything is forgotten or described.
         """
         crew = Crew.here()
         chosen = self.chosen(only=only, until=until)
         forgotten = self.dependents(restart)
+        intact: set[str] = set()
         with folder.held() if crew.is_main else nullcontext():
+            for name in chosen:
+                self._look(self.stages[name], folder, coming=chosen, forgotten=forgotten)
             if crew.is_main:
-                if about is not None:
-                    folder.describe(about)
+                for name in forgotten:
+                    folder.forgettable(name)
+                folder.describe(folder.described() if about is None else about)
                 for name in reversed(forgotten):
                     folder.forget(name)
             crew.wait()
             try:
                 for name in chosen:
-                    self._run(self.stages[name], folder, crew, on_stage, on_progress or _quiet, on_said or _silent)
+                    results, state = self._look(self.stages[name], folder)
+                    if state != FINISHED:
+                        if crew.is_main:
+                            for need in [need for need in results if need not in intact]:
+                                folder.intact(need)
+                        self._run(self.stages[name], folder, crew, results, on_stage, on_progress, on_said)
+                        intact |= {name, *results}
+                    crew.wait()
+                    if on_stage is not None:
+                        on_stage(name, FINISHED)
             finally:
                 if afterwards is not None and crew.is_main:
                     afterwards()
             return {name: folder.metrics(name) for name, state in self.states(folder).items() if state == FINISHED}
 
-    def _run(
-        self, stage: Stage, folder: RunFolder, crew: Crew, on_stage: OnStage | None, tell: OnProgress, say: OnSaid
-    ) -> None:
+    def _look(
+        self, stage: Stage, folder: RunFolder, *, coming: Collection[str] = (), forgotten: Collection[str] = ()
+    ) -> tuple[dict[str, str], str]:
+        """The results of all that a stage needs, by way of others or not, and its state.
+
+        Before a run, `coming` are the stages that will be run and `forgotten` those that will be forgotten; what rests
+        on one that is still to be made cannot be looked at, and waits. Raises `InputError` for what `run` refuses.
+        """
+        needed = set(stage.needs)
+        for name in reversed(self.stages):
+            needed |= set(self.stages[name].needs) if name in needed else set()
         results: dict[str, str] = {}
-        for need in stage.needs:
-            record = folder.record(need)
-            if record is None:
-                raise InputError(f"stage {stage.name!r} needs {need!r}, which is not finished; run that first")
-            results[need] = record.result
-        state = self._state(stage, folder, results)
-        if state == OUTDATED:
-            raise InputError(
-                f"stage {stage.name!r} in {folder.directory} was made from other "
-                f"{self._unlike(stage, folder, results)}; make it anew with --restart {stage.name}, or name another "
-                "directory"
-            )
-        if state != FINISHED:
-            if crew.size > 1 and not stage.together:
-                raise InputError(f"stage {stage.name!r} runs in one process; run it first, without a launcher")
-            if on_stage is not None:
-                on_stage(stage.name, "running")
-            if crew.is_main:
-                folder.begin(stage.name, stage.fingerprint(results), inputs=results, settings=stage.settings)
-            crew.wait()
-            self._work(stage, folder, crew, tell, say)
-        crew.wait()
+        waiting: set[str] = set()
+        for name in [name for name in self.stages if name in needed or name == stage.name]:
+            other = self.stages[name]
+            state = NEW if name in forgotten else self._state(other, folder, results)
+            if waiting.intersection(other.needs):
+                state = WAITING
+            if state == OUTDATED:
+                where = f" in {folder.directory}" if name == stage.name else f" needs {name!r}, which"
+                raise InputError(
+                    f"stage {stage.name!r}{where} was made from other {self._unlike(other, folder, results)}; make it "
+                    f"anew with --restart {name}, or "
+                    + ("name another directory" if name == stage.name else "give what it was made from")
+                )
+            if name == stage.name:
+                break
+            record = folder.record(name) if state == FINISHED else None
+            if record is not None:
+                results[name] = record.result
+            elif name in coming or state == WAITING:
+                waiting.add(name)
+            else:
+                raise InputError(f"stage {stage.name!r} needs {name!r}, which is not finished; run that first")
+        return results, state
+
+    def _run(
+        self,
+        stage: Stage,
+        folder: RunFolder,
+        crew: Crew,
+        results: Mapping[str, str],
+        on_stage: OnStage | None,
+        tell: OnProgress | None,
+        say: OnSaid | None,
+    ) -> None:
+        if crew.size > 1 and not stage.together:
+            raise InputError(f"stage {stage.name!r} runs in one process; run it first, without a launcher")
         if on_stage is not None:
-            on_stage(stage.name, FINISHED)
+            on_stage(stage.name, "running")
+        if crew.is_main:
+            inputs = {need: results[need] for need in stage.needs}
+            folder.begin(stage.name, stage.fingerprint(inputs), inputs=inputs, settings=stage.settings)
+        crew.wait()
+        self._work(stage, folder, crew, tell or _quiet, say or _quiet)
 
     @staticmethod
     def _work(stage: Stage, folder: RunFolder, crew: Crew, tell: OnProgress, say: OnSaid) -> None:

@@ -25,7 +25,7 @@ from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.training.language.traces import manifest, store
 from rerank_env.training.language.traces.journal import Journal
-from rerank_env.training.language.traces.leaks import check_remarks
+from rerank_env.training.language.traces.leaks import check_remarks, judged_rows
 from rerank_env.training.language.traces.proposals import Teacher
 from rerank_env.training.language.traces.settling import Asking
 from rerank_env.training.language.traces.store import Trace, Traces
@@ -61,10 +61,10 @@ def collect(
     In "rejection" mode the teacher is told nothing and asked up to `tries` times, until it names a best candidate
     first; in "targeted" mode it is told one and asked again only where it names another. What is not accepted has a row
     too. With `shuffle` candidates are shown in an order drawn for each request. `prepare` is applied to requests before
-    they are put in words, such as `remarks.on`; the leak check of rejection mode then covers it. `on_progress` is told
-    how many requests are settled. What comes out depends on requests, teacher, writer, mode, tries, seed and shuffle,
-    not on `batch` (requests in a call of the teacher), `engine` or kills, as far as the teacher's answers depend on its
-    seeds only.
+    they are put in words, such as `remarks.on`; the leak check of rejection mode then covers it, see `leaks`.
+    `on_progress` is told how many requests are settled. What comes out depends on requests, teacher, writer, mode,
+    tries, seed and shuffle, not on `batch` (requests in a call of the teacher), `engine` or kills, as far as the
+    teacher's answers depend on its seeds only.
 
     Raises `InputError` for arguments that do not fit and where `directory` holds traces of other ones, `DataError`
     where a prompt leaks the target, `CheckpointError` where the disk refuses or another process works there, and what
@@ -74,8 +74,8 @@ def collect(
     whole("batch", batch, least=1)
     one_of("engine", engine, ENGINES)
     folder = Path(directory)
-    if mode == "rejection":
-        check_remarks(requests)
+    if mode == "rejection" and len(judged_B := judged_rows(requests)):
+        check_remarks(asking.prepared(requests.take(judged_B)))
     with durable.held(folder):
         manifest.agree(folder, _made_of(requests, asking))
         done_B = store.settled_rows(folder)

@@ -88,7 +88,9 @@ class Asking:
         order_BK = self._order(batch, rows_B)
         asked = self._asked(batch, order_BK)
         if self.mode == "rejection":
-            check_no_leak(lambda moved: self._prompts(moved, order_BK), batch, prompts=asked.prompts)
+            check_no_leak(
+                lambda moved: self._prompts(moved, order_BK), batch, prompts=asked.prompts, remarked=asked.shown
+            )
         asked = blinded(asked)
         place_BK = invert(order_BK, batch.sizes_B)
         target_B = self._targets(best_BK, rows_B)
@@ -120,6 +122,10 @@ class Asking:
         texts = [prompt.messages for prompt in self._asked(first, order_BK).prompts]
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
+    def prepared(self, requests: Requests) -> Requests:
+        """The requests as they are put in words."""
+        return requests if self.prepare is None else self.prepare(requests)
+
     def _order(self, batch: Requests, rows_B: IntArray) -> IntArray:
         width = batch.candidates_BK.shape[1]
         if not self.shuffle:
@@ -127,7 +133,7 @@ class Asking:
         return drawing.orders(drawing.keys(self.seed, Purpose.ORDER, rows_B), batch.sizes_B, width)
 
     def _asked(self, batch: Requests, order_BK: IntArray) -> Asked:
-        return shown(batch if self.prepare is None else self.prepare(batch), order_BK, self.writer)
+        return shown(self.prepared(batch), order_BK, self.writer)
 
     def _prompts(self, batch: Requests, order_BK: IntArray) -> tuple[Prompt, ...]:
         return self._asked(batch, order_BK).prompts
