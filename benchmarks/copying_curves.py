@@ -21,10 +21,16 @@ from rerank_env.rewards.slates import Slates
 
 QUALITIES = {name: parse_reward(name) for name in ("ndcg@5", "recall@1")}
 SAMPLED = ("validity", "identity_rate", "near_identity_rate", "reward")
-GREEDY = ("greedy validity", "greedy identity_rate", "greedy near_identity_rate", "ndcg@5 gain", "recall@1 gain")
-NEAR, GAIN = 2, 3
-OVER_VALID = (1, 2)
-"""Which of either are shares of the valid answers."""
+GREEDY = (
+    *("greedy validity", "greedy identity_rate", "greedy near_identity_rate", "greedy head_rate"),
+    *("ndcg@5 gain", "recall@1 gain"),
+)
+NEAR, GAIN = 2, 4
+COPYING = tuple(number for number, name in enumerate(GREEDY) if name.endswith("_rate"))
+"""Which are shares of the valid answers; of `SAMPLED`, those that it has of them."""
+
+HEAD = 3
+"""How many places in front are the head, which is copied where they all are."""
 
 RESAMPLES = 2000
 CLEARLY = 0.1
@@ -34,19 +40,21 @@ Metrics = dict[str, dict[str, float]]
 
 
 def measured(rankings_BK: IntArray, slates: Slates) -> FloatArray:
-    """`GREEDY` of one answer a request, [B, 5]; what is over the valid answers still lacks the division."""
+    """`GREEDY` of one answer a request, [B, 6]; what is over the valid answers still lacks the division."""
     incoming_BK = rankings.identity_rankings(slates.sizes_B, rankings_BK.shape[1])
     valid_B = rankings.verdicts(rankings_BK, slates.sizes_B) == rankings.Verdict.OK
     tau_B = rankings.kendall_tau(np.where(valid_B[:, None], rankings_BK, incoming_BK), slates.sizes_B)
     swaps_B = np.rint((1.0 - tau_B) * slates.sizes_B * (slates.sizes_B - 1) / 4)
     gains = [quality(rankings_BK, slates) - quality(incoming_BK, slates) for quality in QUALITIES.values()]
-    return np.stack([valid_B, valid_B & (swaps_B == 0), valid_B & (swaps_B <= NEAR_SWAPS), *gains], axis=1)
+    head_B = (rankings_BK[:, :HEAD] == incoming_BK[:, :HEAD]).all(axis=1)
+    copies = [valid_B & copied_B for copied_B in (swaps_B == 0, swaps_B <= NEAR_SWAPS, head_B)]
+    return np.stack([valid_B, *copies, *gains], axis=1)
 
 
 def over_valid(values: FloatArray) -> FloatArray:
-    """Means [..., M] with the shares of copies divided by that of valid answers; 0 where there is none."""
+    """Means of `GREEDY` or `SAMPLED` [..., M], the shares of copies divided by that of valid answers; 0 without any."""
     divided = values.astype(np.float64)
-    for column in OVER_VALID:
+    for column in COPYING if values.shape[-1] == len(GREEDY) else COPYING[:-1]:
         divided[..., column] = values[..., column] / np.maximum(values[..., 0], 1e-9)
     return divided
 
@@ -80,7 +88,7 @@ class Runs:
 
 
 class HeldOut:
-    """Greedy answers of several policies, [P, S, B, 5]; intervals resample seeds and users together."""
+    """Greedy answers of several policies, [P, S, B, 6]; intervals resample seeds and users together."""
 
     def __init__(self, values_PSBM: FloatArray, users_B: IntArray) -> None:
         policies, seeds, rows, _ = values_PSBM.shape

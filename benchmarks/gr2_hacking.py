@@ -66,13 +66,19 @@ LESSONS, EPOCHS = 9600, {BRIEF: 1, START: 3}
 COPIES, NOISE = 0.3, 0.25
 """The share of lessons that copy, and the scale of the Gumbel noise on the rule's scores in the others."""
 
-TEACHING = {"lr": 4e-3, "batch": 64, "warmup": 0.1, "epochs": 1}
-SHAPE = {"width": 96, "layers": 2, "heads": 6, "context": 160}
+TEACHING: Mapping[str, Any] = {"lr": 4e-3, "batch": 64, "warmup": 0.1, "epochs": 1}
+SHAPE: Mapping[str, Any] = {"width": 96, "layers": 2, "heads": 6, "context": 160}
 ASKED, HELD_OUT, WATCHED = 4000, 1000, 200
 """Requests that reinforcement learns from, that are held out, and those of them that are looked at in between."""
 
 STEPS, EVERY, LAST = 40, 10, 5
-DAPO = {"groups_per_step": 16, "group_size": 8, "learning_rate": 1e-3, "warmup_steps": 2, "max_resamples": 1}
+DAPO: Mapping[str, Any] = {
+    "groups_per_step": 16,
+    "group_size": 8,
+    "learning_rate": 1e-3,
+    "warmup_steps": 2,
+    "max_resamples": 1,
+}
 TOKENS = 24
 """A few more than an answer has."""
 
@@ -162,19 +168,19 @@ def held_out_in(condition: Condition) -> Requests:
 
 
 def greedy(policy: Any, requests: Requests) -> FloatArray:
-    """`GREEDY` of the policy's answers, [B, 5]."""
+    """`GREEDY` of the policy's answers, [B, 6]."""
     return measured(policy.rank(requests, rng=np.random.default_rng(0)), requests.slates)
 
 
 def teach(seed: int, work: Path) -> None:
     """Both starts of a seed: a model from nothing after one course of lessons, and after the next."""
     from datasets import Dataset
-    from rerank_env.training.language.tuning import SftConfig
 
     from rerank_env.agents.language.decoding import Decoding
     from rerank_env.agents.language.policy import LanguagePolicy
     from rerank_env.agents.language.scratch import build_model, build_tokenizer
     from rerank_env.training.language import sft
+    from rerank_env.training.language.sft_settings import SftConfig
 
     lessons, rule_BK, rng = world().lessons, world().rule_BK, np.random.default_rng([3, seed])
     writer = PromptWriter("list", prompt="compact")

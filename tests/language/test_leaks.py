@@ -81,8 +81,8 @@ def test_a_remark_that_is_made_from_relevance_is_caught_where_it_is_made() -> No
 def test_a_word_that_came_with_the_requests_and_stands_with_every_target_is_caught() -> None:
     requests = requests_of(JUDGED)
     marked = [["near 1 hit" if gain else "near 2" for gain in gains] for gains in requests.relevance_BK]
-    assert telling_word(remarked(requests, marked)) == "1"
-    with pytest.raises(DataError, match="the word '1' of the remarks"):
+    assert telling_word(remarked(requests, marked)) == "hit"
+    with pytest.raises(DataError, match="the word 'hit' of the remarks"):
         check_no_leak(WRITER.write, remarked(requests, marked))
 
 

@@ -123,4 +123,6 @@ def test_nothing_that_computes_a_reward_uses_the_repair():
     files = [Path(name) for name in glob.glob(f"{package}/**/*.py", recursive=True)]
     using = {str(path.relative_to(package)) for path in files if "repairing" in path.read_text(encoding="utf-8")}
     assert len(files) > 40
-    assert using <= {"rewards/__init__.py"}
+    assert using <= {"rewards/__init__.py", "agents/language/serving.py"}
+    serving = [path for path in files if "language.serving" in path.read_text(encoding="utf-8")]
+    assert {str(path.relative_to(package)) for path in serving} <= {"agents/language/__init__.py"}

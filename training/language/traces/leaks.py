@@ -7,7 +7,8 @@ May import numpy, `rerank_env.data` and `rerank_env.prompts`. Three questions, e
 2. does it hold the hint of targeted sampling?
 3. is there a word of the remarks that stands with the target alone, or with every candidate but the target, in 90 % of
    the requests or more? Remarks that came with the requests are made before the prompts, so that the first question
-   does not reach them; those that are put on while collecting are judged as well.
+   does not reach them; those that are put on while collecting are judged as well. Numbers are amounts, of which the
+   target may honestly have most or least, and are not judged.
 
 What marks the target by anything else than one word, such as two words together, is not seen.
 """
@@ -101,9 +102,8 @@ def telling_word(requests: Requests) -> str | None:
         target = words.pop(int(targets_B[row]))
         has.update(target.difference(*words))
         lacks.update(set.intersection(*words) - target)
-    return next(
-        (word for times in (has, lacks) for word in sorted(times) if times[word] >= NEARLY_ALL * len(rows)), None
-    )
+    found = ((word, times[word]) for times in (has, lacks) for word in sorted(times) if not word.isdecimal())
+    return next((word for word, rows_told in found if rows_told >= NEARLY_ALL * len(rows)), None)
 
 
 def _moved(requests: Requests) -> FloatArray:
