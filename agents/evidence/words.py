@@ -44,10 +44,12 @@ WORDS = {
         Remark("lift_mean", "lift", "how much more often than by chance it is taken together with the history"),
         Remark("popularity", "fame", "users who took it at all"),
         Remark("together_cosine_recent", "with", "users who took it together with recent entries of the history"),
+        Remark("near_rate", "rate", "the share of users who took it within three steps after the latest entry"),
         Remark("after_all", "after", "users who took it some time after entries of the history"),
         Remark("covered", "cover", "the share of the history that anybody took together with it"),
         Remark("text_last", "like", "likeness of its text to the latest entry of the history"),
         Remark("label_max", "kind", "likeness of its labels to the most similar entry of the history"),
+        Remark("label_mean", "class", "likeness of its labels to the history on average"),
         Remark("embedding_max", "sense", "likeness of its embedding to the most similar entry of the history"),
     )
 }

@@ -60,10 +60,10 @@ SIZES: Mapping[str, Size] = {
         Gr2Settings(
             lists=Lists(watch=1000),
             rows=("sft-targeted", "sft-rejection", "opd", "dapo-naive", "dapo", "internalise"),
-            model=Model(width=96, layers=3, heads=3, vocabulary=1024),
+            model=Model(width=128, layers=4, heads=4, vocabulary=1024),
             midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
-            remarks=Remarked(features="score_z,next_last,near_last_3,text_max"),
-            traces=Traces(copies=3, batch=2048, temperature=0.5),
+            remarks=Remarked(features="score_z,next_last,near_last_3,near_rate,text_max"),
+            traces=Traces(copies=4, batch=2048, temperature=0.25),
             sft=Sft(lr=2.5e-3, epochs=1, batch=32, micro_batch=32, save_every=400),
             teacher=Teacher(lr=2e-3),
             opd=Opd(
@@ -75,8 +75,8 @@ SIZES: Mapping[str, Size] = {
             answering=Answering(max_tokens=96),
         ),
         Speed("one of two busy CPU cores", learned=15_000, read=60_000, written=8_000),
-        prompt=90,
-        answer=57,
+        prompt=112,
+        answer=62,
         direct=22,
     ),
     "small": Size(
