@@ -63,7 +63,7 @@ SIZES: Mapping[str, Size] = {
             model=Model(width=128, layers=4, heads=4, vocabulary=1024),
             midtrain=Midtrain(warmup_steps=50, steps=150, lr=1e-3, questions=200),
             remarks=Remarked(features="score_z,next_last,near_last_3,near_rate,text_max"),
-            traces=Traces(copies=4, batch=2048, temperature=0.25),
+            traces=Traces(copies=5, batch=2048, temperature=0.5),
             sft=Sft(lr=2.5e-3, epochs=1, batch=32, micro_batch=32, save_every=400),
             teacher=Teacher(lr=2e-3),
             opd=Opd(
