@@ -5,11 +5,12 @@ Run: RERANK_DATA=... python benchmarks/gr2.py beauty     (Ctrl-C at any time, it
 The table is that of `rerank recipe gr2 --data amazon-DOMAIN --size tiny`, which this runs or goes on with in `--work`
 and reads: every policy on the test requests whose target the first stage (SASRec, K = 10) listed, each read once, and
 the same with the candidates shuffled; incoming order, random and oracle beside them; LambdaMART and a linear
-Plackett-Luce model fitted on the validation lists of other users. An answer that is no ranking scores 0; where there
-are any, a second row has the incoming order in their place. Intervals resample users (paired percentile bootstrap,
-2,000 resamples); gains over the incoming order are ratios of means that are both resampled. "all users" counts users
-whose target is not listed as 0. Rows of reinforcement are means over seeds. On Sports and Toys only the stages
-that lead to the final rows are run. What the settings of `tiny` are was chosen on validation lists of Beauty.
+Plackett-Luce model fitted on the lists of validation, which are of the same users, with targets that the first stage
+never saw. An answer that is no ranking scores 0; where there are any, a second row has the incoming order in their
+place. Intervals resample users (paired percentile bootstrap, 2,000 resamples); gains over the incoming order are ratios
+of means that are both resampled. "all users" counts users whose target is not listed as 0. Rows of reinforcement are
+means over seeds. On Sports and Toys only the stages that lead to the final rows are run. What the settings of `tiny`
+are was chosen on validation lists of Beauty.
 
 Goal: the conditional reward's row beats the incoming order by 15 % recall@1, 7 % recall@5 and 10 % ndcg@5, intervals
 above zero, is not below LambdaMART (its interval does not lie below zero) and, on Beauty, passes recall@5 0.072 and

@@ -30,7 +30,7 @@ from record import finish, options_of, spread
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from remarked import SLATE_SIZE, model_for, requests_of, tokenizer_for
+from remarked import SLATE_SIZE, TINY, model_for, requests_of, tokenizer_for
 from stopwatch import Stopwatch
 
 from rerank_env.agents.language.constraints import AnswerConstraint
@@ -63,7 +63,7 @@ class Size:
         return f"width {self.width}, {self.layers} layers"
 
 
-SIZES = (Size(128, 4, 4, rows=32), Size(576, 12, 9, rows=8))
+SIZES = (Size(TINY.model.width, TINY.model.layers, TINY.model.heads, rows=32), Size(576, 12, 9, rows=8))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Made-up requests with remarks, and a language model of the tiny recipe's shape that has been taught to answer them.
 
 What a step of training or a request of serving costs depends on how long prompts and answers are and on how they are
-cut into tokens, so these are the recipe's: its templates, its teacher's reasons, its tokenizer and its model. What the
-remarks say is made up: the place in the incoming order, and four levels that the relevant candidate has more of.
+cut into tokens, so what decides that is read from the recipe's settings: the words and levels of remarks, the
+temperature of the teacher whose reasons are written, the size of the vocabulary, the model and its context. What the
+remarks say is made up: the place in the incoming order, and levels that the relevant candidate has more of.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rerank_env.agents.evidence.words import WORDS
 from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.agents.language.scratch import build_model, build_tokenizer
 from rerank_env.data import Requests, load
@@ -21,11 +23,12 @@ from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.formats import answer_text
 from rerank_env.rewards.rankings import random_rankings
 from rerank_env.training.language.traces import RuleTeacher
+from rerank_env.training.recipes.sizes import size_of
 
+TINY = size_of("tiny").settings
 SLATE_SIZE = 10
 HISTORY = 3
-LEVELS = 10
-VOCABULARY = 2048
+LEVELS = TINY.remarks.levels
 SHOWN = 500
 """How many requests the tokenizer learns its words from."""
 
@@ -44,7 +47,7 @@ LESSONS = 16
 class Levels:
     """Remarks as `RuleTeacher` wants them, read back from their texts."""
 
-    names: tuple[str, ...] = ("stage", "next", "near", "text", "lift")
+    names: tuple[str, ...] = tuple(WORDS[feature].word for feature in TINY.remarks.features.split(","))
 
     def on(self, requests: Requests, *, seed: int) -> Requests:
         """The requests with remarks on every candidate; the same seed makes the same."""
@@ -84,7 +87,7 @@ def lessons(requests: Requests, writer: PromptWriter, *, seed: int) -> tuple[lis
     """
     levels = Levels()
     asked = ask(requests, writer, rng=np.random.default_rng(seed))
-    teacher = RuleTeacher.fit(levels, requests)
+    teacher = RuleTeacher.fit(levels, requests, temperature=TINY.traces.temperature)
     seeds_B = np.arange(len(requests), dtype=np.int64)
     answers = []
     for said in teacher.propose(asked, targets_B=None, seeds_B=seeds_B):
@@ -102,12 +105,20 @@ def tokenizer_for(requests: Requests, *writers: PromptWriter) -> Any:
         texts += [message["content"] for prompt in prompts for message in prompt.chat] + answers
     orders_BK = random_rankings(some.sizes_B, SLATE_SIZE, np.random.default_rng(0))
     texts += [str((order + 1).tolist()) for order in orders_BK]
-    return build_tokenizer(texts, vocab_size=VOCABULARY, extra_tokens=(*NUMBERS, *ID_WORDS))
+    size = TINY.model.vocabulary + len(ID_WORDS)
+    return build_tokenizer(texts, vocab_size=size, extra_tokens=(*NUMBERS, *ID_WORDS))
 
 
-def model_for(tokenizer: Any, *, width: int = 128, layers: int = 4, heads: int = 4, seed: int = 0) -> Any:
+def model_for(
+    tokenizer: Any,
+    *,
+    width: int = TINY.model.width,
+    layers: int = TINY.model.layers,
+    heads: int = TINY.model.heads,
+    seed: int = 0,
+) -> Any:
     """A random model for that tokenizer; the defaults are the tiny recipe's."""
-    return build_model(tokenizer, width=width, layers=layers, heads=heads, seed=seed, context=2048)
+    return build_model(tokenizer, width=width, layers=layers, heads=heads, seed=seed, context=TINY.model.context)
 
 
 def teach(policy: LanguagePolicy, prompts: list[Prompt], answers: list[str], *, updates: int, seed: int = 0) -> None:

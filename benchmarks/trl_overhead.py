@@ -3,8 +3,8 @@
     python benchmarks/trl_overhead.py            # writes docs/results/trl-overhead.json
     python benchmarks/trl_overhead.py --dry-run  # prints only
 
-Needs the `language` extra. Real steps of `DapoTrainer` on the tiny recipe's shape: a model of width 128 and 4 layers,
-compact prompts with remarks, ten candidates, 16 groups of 8 answers with reasons, the reward `gr2`. The model has been
+Needs the `language` extra. Real steps of `DapoTrainer` as the tiny recipe takes them: its model, its compact prompts
+with remarks, ten candidates, its groups of answers with reasons, its reward and learning rate. The model has been
 taught the form of the answers, so that most are read to their end and scored (`valid_share`). Ours are the parts of a
 step that TRL has not: shuffling candidates, writing the prompts, putting them in tokens (which TRL does too), reading
 answers, paying them, and the bookkeeping of dynamic sampling with all else that our trainer does around TRL's methods.
@@ -36,12 +36,13 @@ import torch
 from record import finish, options_of, spread
 from stopwatch import Stopwatch
 
+from rerank_env.training.recipes.sizes import size_of
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 GOAL_PERCENT = 3.0
-REWARD = "gr2"
-GROUP_SIZE, MICRO_BATCH = 8, 64
-MAX_TOKENS = 128
+TINY = size_of("tiny").settings
+REWARD, GROUP_SIZE, MAX_TOKENS = TINY.dapo.reward, TINY.dapo.group_size, TINY.dapo.max_tokens
 WAYS: Mapping[str, tuple[str, int]] = {"DapoTrainer": ("ndcg@10", 0), "DapoTrainer, groups resampled": ("recall@1", 2)}
 """By the metric that tells dead groups, and at most so many rounds of others in their place."""
 
@@ -133,7 +134,7 @@ class Benchmark:
 
         self.groups = groups
         self.requests = requests_of(REQUESTS, seed=0)
-        self.writer = PromptWriter("tagged-list", prompt="compact")
+        self.writer = PromptWriter(TINY.wording.text_format, prompt=TINY.wording.template)
         self.tokenizer = tokenizer_for(self.requests, self.writer)
         self.decoding = Decoding(batch_size=groups * GROUP_SIZE)
         self.taught = LanguagePolicy(model_for(self.tokenizer), self.tokenizer, self.writer, decoding=self.decoding)
@@ -201,8 +202,8 @@ class Benchmark:
             steps=steps + 1,
             groups_per_step=self.groups,
             group_size=GROUP_SIZE,
-            micro_batch=MICRO_BATCH,
-            learning_rate=1e-4,
+            micro_batch=TINY.dapo.micro_batch,
+            learning_rate=TINY.dapo.learning_rate,
             max_tokens=MAX_TOKENS,
             metric=metric,
             max_resamples=resamples,
@@ -215,7 +216,7 @@ def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of each repeat that are counted")
-    parser.add_argument("--groups", type=int, default=16, help="of a step")
+    parser.add_argument("--groups", type=int, default=TINY.dapo.groups_per_step, help="of a step")
     parser.add_argument("--updates", type=int, default=100, help="by which the model is taught the form of answers")
     options = parser.parse_args()
 
@@ -245,7 +246,8 @@ def main() -> None:
         "trl-overhead",
         command="python benchmarks/trl_overhead.py",
         data=f"synthetic, {REQUESTS} requests of 10 candidates with remarks; {options.groups} groups of {GROUP_SIZE} "
-        f"answers a step, {MAX_TOKENS} tokens at most, a model of width 128 and 4 layers, one CPU",
+        f"answers a step, {MAX_TOKENS} tokens at most, a model of width {TINY.model.width} and {TINY.model.layers} "
+        "layers, one CPU",
         n=answers * options.repeats * options.steps,
         seeds=list(range(options.repeats)),
         rows=rows,

@@ -50,3 +50,49 @@ def test_levels_are_read_back_from_remarks_as_they_were_written() -> None:
     order_BK = np.argsort(np.random.default_rng(0).random((16, remarked.SLATE_SIZE)), axis=1)
     moved = levels.levels_of(requests.reordered(order_BK))
     assert (moved == np.take_along_axis(levels_BKF, order_BK[:, :, None], axis=1)).all()
+
+
+@pytest.mark.torch
+def test_benchmarks_of_language_models_have_the_shape_of_the_tiny_recipe() -> None:
+    for library in ("transformers", "trl", "peft"):
+        pytest.importorskip(library)
+    import prefix_decoding
+    import remarked
+    import trl_overhead
+
+    from rerank_env.training.recipes.sizes import size_of
+
+    tiny = size_of("tiny").settings
+    assert remarked.Levels().names == ("stage", "next", "near", "rate", "text")
+    made = remarked.model_for(remarked.build_tokenizer(["one text"], vocab_size=400)).config
+    assert (made.hidden_size, made.num_hidden_layers) == (tiny.model.width, tiny.model.layers)
+    assert (made.num_attention_heads, made.max_position_embeddings) == (tiny.model.heads, tiny.model.context)
+    first = prefix_decoding.SIZES[0]
+    assert (first.width, first.layers, first.heads) == (tiny.model.width, tiny.model.layers, tiny.model.heads)
+    benchmark = object.__new__(trl_overhead.Benchmark)
+    benchmark.groups = tiny.dapo.groups_per_step
+    config = benchmark._config(2, 0, tiny.dapo.metric, tiny.dapo.max_resamples)
+    for name in ("group_size", "micro_batch", "max_tokens", "learning_rate", "metric", "max_resamples"):
+        assert getattr(config, name) == getattr(tiny.dapo, name), name
+    assert tiny.dapo.reward == trl_overhead.REWARD
+
+
+@pytest.mark.torch
+def test_reasons_are_drawn_at_the_temperature_of_the_recipes_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    import remarked
+
+    from rerank_env.prompts import PromptWriter
+    from rerank_env.training.recipes.sizes import size_of
+
+    fitted: list[float] = []
+    fit = remarked.RuleTeacher.fit
+
+    def watched(*given: object, **told: float) -> object:
+        made = fit(*given, **told)  # type: ignore[arg-type]
+        fitted.append(made.temperature)
+        return made
+
+    monkeypatch.setattr(remarked.RuleTeacher, "fit", watched)
+    remarked.lessons(remarked.requests_of(16, seed=0), PromptWriter("tagged-list", prompt="compact"), seed=0)
+    assert fitted == [size_of("tiny").settings.traces.temperature]

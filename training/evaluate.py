@@ -80,6 +80,14 @@ class Evaluation:
         """Mean paired difference to the incoming order."""
         return self.difference(name, INCOMING, metric)
 
+    def relative(self, name: str, metric: str) -> Interval:
+        """The gain over the incoming order as a share of the incoming order's mean; both vary with the users drawn.
+
+        nan where the incoming order has none.
+        """
+        ratio = self.bootstrap.ratio(self._column(name, metric), self._column(INCOMING, metric))
+        return Interval(ratio.value - 1.0, ratio.low - 1.0, ratio.high - 1.0)
+
     def shuffled(self, name: str, metric: str) -> Interval:
         """Mean of a metric when the candidates arrive in random order."""
         return self.bootstrap.interval(self._column(name, metric, shuffled=True))

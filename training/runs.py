@@ -155,10 +155,13 @@ def trained_policy(path: Path) -> Policy:
         raise CheckpointError(f"the run in {path} is not finished; run its `rerank train` command again")
     folder = path / POLICY if inside else path
     if (folder / saving.RECORD).is_file():  # its config.json is that of transformers
+        from rerank_env.agents.block_diffusion.policy import BlockDiffusionPolicy
         from rerank_env.agents.language.policy import LanguagePolicy
+        from rerank_env.agents.language.saving import kind_of
 
-        language: Policy = LanguagePolicy.from_pretrained(folder)
-        return language
+        writes: Any = BlockDiffusionPolicy if kind_of(folder) == BlockDiffusionPolicy.kind else LanguagePolicy
+        written: Policy = writes.from_pretrained(folder)
+        return written
     found: Policy = POLICIES.get(pretrained.kind_of(folder), ListwisePolicy).from_pretrained(folder)
     return found
 

@@ -2,7 +2,8 @@
 
 Needs the extra `language` (torch, transformers, and peft for adapters). Names load on first use.
 
-- `policy`: the agent; `answers`: what it wrote; `serving`: with repair; `saving`, `wording`: its folder
+- `policy`: the agent; `text_policy`: what it shares with others that answer in words; `answers`: what it wrote;
+  `serving`: with repair; `saving`, `wording`: its folder
 - `decoding`: how tokens are drawn; `generation`: many prompts at once; `writing`: the loop; `fallback`: without ours;
   `prefix`: what prompts share is read once
 - `constraints`, `automaton`, `spelling`: answers that can only be rankings, for any tokenizer

@@ -5,12 +5,25 @@ May import numpy and the layers below. Suffixes: `_B` requests, `_N` answers to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from rerank_env.prompts import Asked
 from rerank_env.rewards.arrays import IntArray, VerdictArray
+
+Value = TypeVar("Value")
+
+
+def grouped(values: Sequence[Value], n: int) -> list[list[Value]]:
+    """What belongs to rows in row-major order, [B * n], as [B][n].
+
+    >>> grouped("abcdef", 2)
+    [['a', 'b'], ['c', 'd'], ['e', 'f']]
+    """
+    return [list(values[row : row + n]) for row in range(0, len(values), n)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ _BODIES = {
 _EXPLAINED, _RANKED = '{"explanation": "', '", "ranking": ['
 
 Place = str | frozenset[int]
-"""Where a choice is: "start", "thought", "body", "quoted" or "end", or the candidates that are not ranked yet."""
+"""Where a choice is: "thought", "body", "quoted" or "end", or the candidates that are not ranked yet."""
 
 
 class At(NamedTuple):

@@ -19,11 +19,11 @@ from rerank_env.agents.language.fallback import by_transformers
 from rerank_env.agents.language.models import evaluated
 from rerank_env.agents.language.prefix import (
     LEAST_SHARED,
-    Plan,
+    Pass,
     Prefilled,
     can_share,
     common_prefix,
-    plans,
+    passes,
     read,
 )
 from rerank_env.agents.language.writing import Constraint, Text, written
@@ -47,7 +47,7 @@ class Generated(NamedTuple):
 @torch.no_grad()
 def generate(
     model: Any,
-    tokenizer_pad_id: int,
+    pad_id: int,
     eos_ids: int | Sequence[int],
     prompt_ids: Sequence[Sequence[int]],
     *,
@@ -80,9 +80,9 @@ def generate(
             if generator is not None and not decoding.is_greedy:
                 shape = (rows, decoding.max_tokens)
                 uniforms = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
-            root, batches = _batches(model, prompts, decoding, n, tokenizer_pad_id)
+            root, batches = in_batches(model, prompts, decoding, n, pad_id)
             for numbers in batches:
-                prefilled = _prefilled(model, root, [prompts[p] for p in numbers], decoding, tokenizer_pad_id)
+                prefilled = read_batch(model, root, [prompts[p] for p in numbers], decoding, pad_id)
                 places = [(place, p, p * n + copy) for place, p in enumerate(numbers) for copy in range(n)]
                 for at in range(0, len(places), decoding.batch_size):
                     some = places[at : at + decoding.batch_size]
@@ -97,7 +97,7 @@ def generate(
         else:
             for numbers in _chunks(sorted(range(len(prompts)), key=lambda p: len(prompts[p])), decoding.batch_size, n):
                 texts = by_transformers(
-                    model, [prompts[p] for p in numbers], numbers, tokenizer_pad_id, ends, decoding, generator,
+                    model, [prompts[p] for p in numbers], numbers, pad_id, ends, decoding, generator,
                     constraint, n,
                 )  # fmt: skip
                 for place, text in enumerate(texts):
@@ -117,7 +117,7 @@ def _chunks(order: Sequence[int], batch_size: int, n: int) -> list[list[int]]:
     return [list(order[at : at + step]) for at in range(0, len(order), step)]
 
 
-def _batches(
+def in_batches(
     model: Any, prompts: Sequence[list[int]], decoding: Decoding, n: int, pad_id: int
 ) -> tuple[Prefilled | None, list[list[int]]]:
     """What all prompts begin with, read once where that is worth it, and which prompts to write to together.
@@ -131,9 +131,9 @@ def _batches(
     distinct = sorted(set(map(tuple, prompts)))
     start = common_prefix(distinct) if len(distinct) > 1 else 0
     start = start if start >= LEAST_SHARED else 0
-    root = read(model, None, Plan([distinct[0][:start]], [0]), pad_id=pad_id) if start else None
-    passes, rows = plans(distinct, start)
-    groups = dict(zip(distinct, [passes[-1].parents[row] for row in rows], strict=True))
+    root = read(model, None, Pass([distinct[0][:start]], [0]), pad_id=pad_id) if start else None
+    read_in, rows = passes(distinct, start)
+    groups = dict(zip(distinct, [read_in[-1].parents[row] for row in rows], strict=True))
     sizes: dict[int, int] = {}
     for prompt in distinct:
         sizes[groups[prompt]] = max(sizes.get(groups[prompt], 0), len(prompt))
@@ -142,19 +142,19 @@ def _batches(
     return root, _chunks(order, decoding.batch_size, n)
 
 
-def _prefilled(
+def read_batch(
     model: Any, root: Prefilled | None, prompts: Sequence[list[int]], decoding: Decoding, pad_id: int
 ) -> Prefilled:
     """The prompts of a batch, each distinct one read once, one row a prompt."""
     if not decoding.share_prefix:
-        return read(model, None, Plan(list(prompts), []), pad_id=pad_id)
+        return read(model, None, Pass(list(prompts), []), pad_id=pad_id)
     numbers: dict[tuple[int, ...], int] = {}
     which = [numbers.setdefault(tuple(prompt), len(numbers)) for prompt in prompts]
     start = 0 if root is None else int(root.lengths_R[0])
-    passes, rows = plans(list(numbers), start)
+    read_in, rows = passes(list(numbers), start)
     done = root
-    for plan in passes:
-        done = read(model, done, plan, pad_id=pad_id)
+    for one in read_in:
+        done = read(model, done, one, pad_id=pad_id)
     assert done is not None, "there is at least one pass"
     chosen = [rows[number] for number in which]
     if chosen == list(range(len(done.lengths_R))):

@@ -16,6 +16,25 @@ def base_of(model: Any) -> Any:
     return inner.get_base_model() if hasattr(inner, "get_base_model") else inner
 
 
+def context_of(model: Any) -> int | None:
+    """How many tokens the model reads at most; None where its configuration names no number."""
+    found: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return found
+
+
+@contextmanager
+def own_forward(model: Any) -> Iterator[None]:
+    """Whatever forward is put into the model inside, behind it the model has its own again."""
+    inner = vars(base_of(model))
+    before = inner.get("forward")
+    try:
+        yield
+    finally:
+        inner.pop("forward", None)
+        if before is not None:
+            inner["forward"] = before
+
+
 @contextmanager
 def evaluated(model: Any) -> Iterator[None]:
     """In evaluation mode inside, back in training mode behind it where it was."""

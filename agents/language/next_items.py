@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rerank_env.agents.language.models import evaluated
-from rerank_env.agents.language.prefix import Plan, Prefilled, can_share, read
+from rerank_env.agents.language.prefix import Pass, Prefilled, can_share, read
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import PAD, FloatArray, IntArray
 from rerank_env.rewards.errors import InputError
@@ -137,7 +137,7 @@ class _Reader:
 
     def _next(self, parents: list[int], segments: list[list[int]]) -> Tensor:
         if self._shares:
-            self._before = read(self._model, self._before, Plan(list(segments), parents), pad_id=0)
+            self._before = read(self._model, self._before, Pass(list(segments), parents), pad_id=0)
             return self._before.logits_RV.float()
         device, width = self._model.device, max(map(len, self._texts))
         ids_RT = torch.tensor([text + [0] * (width - len(text)) for text in self._texts], device=device)

@@ -109,7 +109,7 @@ def selected_cache(cache: DynamicCache, rows_R: Tensor) -> DynamicCache:
     return copy
 
 
-class Plan(NamedTuple):
+class Pass(NamedTuple):
     """What is read in one pass: a `segment` a row, and which row of the pass before each goes on from."""
 
     segments: list[Sequence[int]]
@@ -151,7 +151,7 @@ def common_prefix(prompts: Sequence[tuple[int, ...]]) -> int:
     return min(same, limit)
 
 
-def plans(prompts: Sequence[tuple[int, ...]], start: int) -> tuple[list[Plan], list[int]]:
+def passes(prompts: Sequence[tuple[int, ...]], start: int) -> tuple[list[Pass], list[int]]:
     """The passes that read distinct prompts from token `start` on, and which row of the last is which prompt's.
 
     Passes start from one row. There is one pass, or, where sharing saves enough, one of groups before it.
@@ -162,14 +162,14 @@ def plans(prompts: Sequence[tuple[int, ...]], start: int) -> tuple[list[Plan], l
     saved = sum((len(group) - 1) * (end - start) for group, end in zip(groups, shared, strict=True) if end)
     total = sum(len(prompt) - start for prompt in prompts)
     if saved * LEAST_SAVED < total:
-        return [Plan([prompt[start:] for prompt in prompts], [0] * len(prompts))], list(range(len(prompts)))
+        return [Pass([prompt[start:] for prompt in prompts], [0] * len(prompts))], list(range(len(prompts)))
     longest = max(shared)
     ends = [end or min(longest, len(prompts[order[group[0]]]) - 1) for group, end in zip(groups, shared, strict=True)]
-    heads = Plan(
+    heads = Pass(
         [prompts[order[group[0]]][start:end] for group, end in zip(groups, ends, strict=True)], [0] * len(groups)
     )
     parents = [number for number, group in enumerate(groups) for _ in group]
-    tails = Plan([prompts[row][ends[parent] :] for row, parent in zip(order, parents, strict=True)], parents)
+    tails = Pass([prompts[row][ends[parent] :] for row, parent in zip(order, parents, strict=True)], parents)
     rows = [0] * len(prompts)
     for place, row in enumerate(order):
         rows[row] = place
@@ -187,22 +187,22 @@ def _groups(prompts: Sequence[tuple[int, ...]], start: int) -> list[list[int]]:
     return groups
 
 
-def read(model: Any, before: Prefilled | None, plan: Plan, *, pad_id: int) -> Prefilled:
+def read(model: Any, before: Prefilled | None, one: Pass, *, pad_id: int) -> Prefilled:
     """One pass: every segment read behind its parent's row of `before`; segments are not empty but where all rows are.
 
     What is left is float32 logits of the next token. Not to be called with gradients.
     """
     device = model.device
-    width = max(map(len, plan.segments))
-    ids_RW = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in plan.segments], device=device)
-    counts_R = torch.tensor([len(s) for s in plan.segments], device=device)
+    width = max(map(len, one.segments))
+    ids_RW = torch.tensor([[pad_id] * (width - len(s)) + list(s) for s in one.segments], device=device)
+    counts_R = torch.tensor([len(s) for s in one.segments], device=device)
     mask_RW = torch.arange(width, device=device) >= width - counts_R[:, None]
     if before is None:
         cache, mask_RS, lengths_R = DynamicCache(), mask_RW, torch.zeros_like(counts_R)
         layers = DynamicCache(config=base_of(model).config).layers
         cache.layers = [RoomyLayer() for _ in layers]
     else:
-        parents_R = torch.tensor(plan.parents, device=device)
+        parents_R = torch.tensor(one.parents, device=device)
         cache = selected_cache(before.cache, parents_R)
         mask_RS = torch.cat([before.mask_RS.index_select(0, parents_R), mask_RW], dim=1)
         lengths_R = before.lengths_R.index_select(0, parents_R)

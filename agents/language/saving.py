@@ -18,7 +18,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,9 +35,15 @@ from rerank_env.rewards.errors import CheckpointError, InputError, MissingExtraE
 from rerank_env.semantic_ids import SemanticIds
 
 if TYPE_CHECKING:
-    from rerank_env.agents.language.policy import LanguagePolicy
+    from rerank_env.agents.language.text_policy import TextPolicy
 
 KIND = "language"
+READERS = {
+    KIND: "rerank_env.agents.language.LanguagePolicy",
+    "block-diffusion": "rerank_env.agents.block_diffusion.BlockDiffusionPolicy",
+}
+"""What reads which kind of policy."""
+
 RECORD = "policy.json"
 VERSION = 2
 """Goes up when a reader has to know of something new."""
@@ -61,17 +67,24 @@ _FREE = frozenset({"README.md"})
 
 
 class Loaded(NamedTuple):
-    """The parts of a policy."""
+    """The parts of a policy; `decoding` is of the class that was asked for, `record` None for a plain model."""
 
     model: Any
     tokenizer: Any
     writer: PromptWriter
     remarks: EvidenceRemarks | None
-    decoding: Decoding
+    decoding: Any
+    record: Mapping[str, Any] | None
 
 
-def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: bool = True) -> None:
-    """Write a policy; the folder is made where needed.
+def save(
+    policy: TextPolicy[Any, Any],
+    folder: str | os.PathLike[str],
+    *,
+    with_base: bool = True,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a policy, with `more` that its kind keeps in the record; the folder is made where needed.
 
     A PEFT model is written as its adapter, and its base model with it unless `with_base` is False: then the base is
     looked up again, by its name, or where it is a folder by the way from this one to it, so that both can be moved
@@ -81,7 +94,7 @@ def save(policy: LanguagePolicy, folder: str | os.PathLike[str], *, with_base: b
     from safetensors import SafetensorError
 
     target = Path(folder)
-    record: dict[str, Any] = {"kind": KIND, "version": VERSION, **described(policy.writer)}
+    record: dict[str, Any] = {"kind": policy.kind, "version": VERSION, **described(policy.writer), **(more or {})}
     record |= {"decoding": asdict(policy.decoding), "adapter": None, "remarks": policy.remarks is not None}
     record |= {"tokenizer": type(policy.tokenizer).__name__, "probe": _probe(policy.tokenizer)}
     ids = policy.writer.ids
@@ -111,14 +124,20 @@ def load(
     *,
     writer: PromptWriter | None = None,
     remarks: EvidenceRemarks | None = None,
-    decoding: Decoding | None = None,
+    decoding: Any = None,
     dtype: Any = None,
     device: Any = None,
     adapter: str | os.PathLike[str] | None = None,
+    kind: str = KIND,
+    settings: Callable[..., Any] = Decoding,
+    more: Sequence[str] = (),
 ) -> Loaded:
-    """The parts of a policy that `save` left, or of a plain model; see `LanguagePolicy.from_pretrained`."""
+    """The parts of a policy that `save` left, or of a plain model; see `LanguagePolicy.from_pretrained`.
+
+    `kind` of policy, the class of its `settings` of decoding, and what its record has `more` than `FIELDS`.
+    """
     folder = Path(name_or_folder)
-    record = _read(folder) if (folder / RECORD).is_file() else None
+    record = _read(folder, kind, (*FIELDS, *more)) if (folder / RECORD).is_file() else None
     if record is None and writer is None:
         raise InputError(
             f"{os.fspath(name_or_folder)} has no {RECORD}, so nothing says how requests are put in words; pass writer"
@@ -148,11 +167,11 @@ def load(
     model.train(False)
     if record is not None:
         writer = writer or writer_of(record, _ids_of(folder) if record["ids"] else None, tokenizer)
-        decoding = decoding or _decoding_of(folder, record["decoding"])
+        decoding = decoding or _decoding_of(folder, record["decoding"], settings)
         if remarks is None and record["remarks"]:
             remarks = EvidenceRemarks.load(folder / _REMARKS)
     assert writer is not None, "was checked above"
-    return Loaded(model, tokenizer, writer, remarks, decoding or Decoding())
+    return Loaded(model, tokenizer, writer, remarks, decoding or settings(), record)
 
 
 def _write_model(model: Any, place: Path, target: Path, *, with_base: bool) -> str | None:
@@ -229,16 +248,26 @@ def _moved(place: Path, target: Path, names: list[str], record: Mapping[str, Any
     durable.replace(target / RECORD, (json.dumps(record, indent=2) + "\n").encode())
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def kind_of(folder: str | os.PathLike[str]) -> str:
+    """The kind of policy that a folder's record says it holds. Raises `CheckpointError` where it says nothing of it."""
+    path = Path(folder) / RECORD
+    try:
+        return str(json.loads(path.read_bytes())["kind"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}); save the policy again") from error
+
+
+def _read(folder: Path, kind: str, fields: Sequence[str]) -> dict[str, Any]:
     """The record, every file that it names looked at. Raises `CheckpointError`."""
     try:
         record: dict[str, Any] = json.loads((folder / RECORD).read_bytes())
-        if record["kind"] != KIND or record["version"] not in READ:
+        if record["kind"] != kind or record["version"] not in READ:
+            reader = READERS.get(record["kind"], "the class that saved it")
             raise CheckpointError(
-                f"{folder} holds a {record['kind']!r} policy of version {record['version']}, not a {KIND!r} policy of "
-                f"version {VERSION}; use the class and the release that saved it"
+                f"{folder} holds a {record['kind']!r} policy of version {record['version']}, not a {kind!r} policy of "
+                f"version {VERSION}; use {reader}, and the release that saved it"
             )
-        missing = [name for name in FIELDS if name not in record]
+        missing = [name for name in fields if name not in record]
         if missing:
             raise CheckpointError(
                 f"{folder / RECORD} says nothing of {', '.join(missing)}, so an earlier release saved the policy; use "
@@ -255,9 +284,9 @@ def _read(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _decoding_of(folder: Path, told: Mapping[str, Any]) -> Decoding:
+def _decoding_of(folder: Path, told: Mapping[str, Any], settings: Callable[..., Any]) -> Any:
     try:
-        return Decoding(**told)
+        return settings(**told)
     except (TypeError, InputError) as error:
         raise CheckpointError(
             f"the decoding in {folder / RECORD} does not make sense ({error}); pass decoding, or save the policy again"

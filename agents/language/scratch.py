@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -57,30 +57,19 @@ NUMBERS = range(10, 21)
 BYTES = 256
 
 
-class Words(Protocol):
-    """Whatever has words that must be single tokens, such as `rerank_env.semantic_ids.SemanticIds`."""
-
-    def tokens(self) -> tuple[str, ...]:
-        """Every word once."""
-
-
 def build_tokenizer(
-    texts: Iterable[str],
-    *,
-    vocab_size: int,
-    semantic_ids: Words | None = None,
-    extra_tokens: Sequence[str] = (),
+    texts: Iterable[str], *, vocab_size: int, extra_tokens: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
     """A tokenizer trained on `texts` with at most `vocab_size` tokens, all of those named here included.
 
-    The words of `semantic_ids` and the `extra_tokens` are single tokens wherever they stand, the longest first, and are
-    decoded as the text they are; so are `TAGS`. What `texts` do not fill of the vocabulary stays away, so the size may
-    be smaller. The same texts in the same order give the same tokenizer; decoding gives the text that was encoded.
+    The `extra_tokens`, such as the words of semantic IDs, are single tokens wherever they stand, the longest first, and
+    are decoded as the text they are; so are `TAGS`. What `texts` do not fill of the vocabulary stays away, so the size
+    may be smaller. The same texts in the same order give the same tokenizer; decoding gives the text that was encoded.
 
     Raises `InputError` for a vocabulary without room for the bytes and the tokens that are asked for, for tokens that
     are empty or asked for twice, and where there is no text.
     """
-    whole_tokens = [*TAGS, *(semantic_ids.tokens() if semantic_ids is not None else ()), *extra_tokens]
+    whole_tokens = [*TAGS, *extra_tokens]
     if "" in whole_tokens or len({PAD, START, END, *whole_tokens}) < len(whole_tokens) + 3:
         raise InputError(
             f"extra_tokens hold an empty text, or one that is a token already; give each once, and none of {TAGS}"

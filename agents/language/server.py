@@ -56,10 +56,10 @@ class Reply:
     tokens_in: int
     tokens_out: int
 
-    @property
-    def completion(self) -> str:
-        """Reasoning and answer in one text, as a tagged format has them."""
-        return f"<think>{self.reasoning}</think>{self.text}" if self.reasoning else self.text
+    def completion(self, text_format: str) -> str:
+        """What is to be read as an answer in that format: a tagged one has the reasoning in it, others do not."""
+        tagged = self.reasoning and text_format.startswith("tagged-")
+        return f"<think>{self.reasoning}</think>{self.text}" if tagged else self.text
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,7 @@ class ServerPolicy:
         asked = ask(requests, self.writer)
         seeds = rng.integers(0, SEEDS, size=len(requests)).tolist()
         replies = self.server.complete([prompt.chat for prompt in asked.prompts], seeds=seeds)
-        tagged = self.writer.text_format.startswith("tagged-")
-        return asked.read([reply.completion if tagged else reply.text for reply in replies]).rankings_BK
+        return asked.read([reply.completion(self.writer.text_format) for reply in replies]).rankings_BK
 
 
 def _as_they_come(rows: Mapping[Future[Reply], int]) -> Iterator[tuple[int, Reply]]:

@@ -5,9 +5,11 @@ May import numpy and the layers below. Suffixes: `_B` requests, `_K` candidates.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.repairing import repair
@@ -16,7 +18,7 @@ from rerank_env.rewards.repairing import repair
 class Repaired:
     """The same policy for serving: every answer made a ranking, whatever was written. Never for rewards. A `Policy`."""
 
-    def __init__(self, policy: LanguagePolicy) -> None:
+    def __init__(self, policy: TextPolicy[Any, Any]) -> None:
         self.policy = policy
 
     def rank(self, requests: Requests, *, rng: np.random.Generator) -> IntArray:

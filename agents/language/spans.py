@@ -116,11 +116,17 @@ def token_roles(tokenizer: Any, completion: str | Sequence[int], text_format: st
 
 
 def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[int]]:
-    """The text of the tokens, as completions are decoded, and where in it each of them ends."""
-    text = tokenizer.decode(ids, skip_special_tokens=True)
+    """The text of the tokens without the special ones at its end, and where in it each of them ends.
+
+    Special tokens inside stay in the text, as in `TextPolicy.texts`, and spoil an answer.
+    """
+    special, count = set(tokenizer.all_special_ids), len(ids)
+    while count and ids[count - 1] in special:
+        count -= 1
+    text = tokenizer.decode(ids[:count], skip_special_tokens=False)
     ends, end = [], 0
     for token in range(1, len(ids) + 1):
-        written = tokenizer.decode(ids[:token], skip_special_tokens=True)
+        written = tokenizer.decode(ids[: min(token, count)], skip_special_tokens=False)
         if text.startswith(written):  # not so in the middle of a character of several tokens
             end = max(end, len(written))
         ends.append(end)

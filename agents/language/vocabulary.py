@@ -46,7 +46,7 @@ class Extension:
     added: int
 
 
-def identity(semantic_ids: SemanticIds) -> str:
+def ids_hash(semantic_ids: SemanticIds) -> str:
     """The first characters of a SHA-256 of all codes and of the catalogue: equal for equal IDs of equal items."""
     told = repr((semantic_ids.sizes, semantic_ids.catalogue)).encode()
     codes = np.ascontiguousarray(semantic_ids.codes_IL, dtype="<i8").tobytes()
@@ -68,7 +68,7 @@ def extend(model: Any, tokenizer: Any, semantic_ids: SemanticIds, *, seed: int =
     whole("seed", seed, least=0)
     if hasattr(model, "peft_config"):
         raise InputError("the model is wrapped in adapters already; extend the vocabulary first, then add the adapters")
-    mark = identity(semantic_ids)
+    mark = ids_hash(semantic_ids)
     known = getattr(model.config, MARK, mark)
     if known != mark:
         raise InputError(

@@ -102,14 +102,13 @@ def _names(text: str | None) -> list[str]:
 
 
 def _print_plan(made: Recipe, folder: RunFolder, todo: list[str], again: list[str]) -> None:
-    from rerank_env.training.recipes.stages import FINISHED, NEW, WAITING
+    from rerank_env.training.recipes.stages import FINISHED
 
-    states = made.plan.states(folder)
-    for name in made.plan.dependents(again):
-        states[name] = NEW if name in again else WAITING
+    forgotten = made.plan.dependents(again)
+    states = made.plan.states(folder, forgotten=forgotten)
     table = Table("stage", "state", "minutes", title=f"{folder.directory}")
     table.columns[2].justify = "right"
-    left, foretold = 0.0, made.minutes(folder)
+    left, foretold = 0.0, made.minutes(folder, forgotten)
     for name, state in states.items():
         minutes = foretold.get(name, 0.0)
         going = name in todo and state != FINISHED

@@ -188,10 +188,6 @@ class Template:
             if names
         )
 
-    def filled(self, seen: Sequence[str], offered: Sequence[str], text_format: str, *, dropped: int = 0) -> str:
-        """The prompt with these lines as one text: the messages with an empty line between them."""
-        return "\n\n".join(content for _, content in self.messages(seen, offered, text_format, dropped=dropped))
-
     def words(self, text_format: str) -> str:
         """As long as a prompt without its lines and numbers, or longer, and in the same characters."""
         headings = [self.candidates, self.history, self.nothing, self.earlier]

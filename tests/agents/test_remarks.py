@@ -179,7 +179,7 @@ def test_a_remark_is_words_and_levels_that_the_legend_explains(evidence: Evidenc
 
 
 def test_features_are_shown_in_the_order_asked_for_under_words_of_ones_own(evidence: Evidence) -> None:
-    own = Remark("near_cosine_last", "rate-near", "how often it follows the latest entry")
+    own = Remark("lift_max", "rate-near", "how often it follows the latest entry")
     remarks = EvidenceRemarks.fit(evidence, TRAIN, features=["next_last", own, "score_z"])
     assert remarks.names == ("next", "rate-near", "stage")
     assert "- rate-near: how often it follows the latest entry" in remarks.legend
@@ -207,7 +207,7 @@ def test_no_requests_have_no_remarks(evidence: Evidence) -> None:
         (["next_lst"], UnknownNameError, "did you mean 'next_last'"),
         (["label_max"], UnknownNameError, "unknown feature 'label_max'"),  # a log without labels
         ([Remark("fame", "fame", "")], UnknownNameError, "unknown feature 'fame'"),
-        (["near_cosine_last"], InputError, r"'near_cosine_last' has no word of its own; give Remark\('near_cosine_last', word, meaning\)"),
+        (["lift_max"], InputError, r"'lift_max' has no word of its own; give Remark\('lift_max', word, meaning\)"),
         (["score_z", "score_z"], InputError, "two features are called 'stage'"),
         (["next_last", Remark("score", "next", "")], InputError, "two features are called 'next'"),
         ([], InputError, r"features is \[\]; give a list"),
@@ -261,7 +261,7 @@ def test_another_catalogue_is_refused(evidence: Evidence) -> None:
 
 
 def test_what_was_saved_makes_the_same_remarks(evidence: Evidence, tmp_path: Path) -> None:
-    own = Remark("near_cosine_last", "rate", "é")
+    own = Remark("lift_max", "rate", "é")
     remarks = EvidenceRemarks.fit(evidence, TRAIN, features=[*DEFAULT, own], levels=7)
     remarks.save(tmp_path / "a" / "remarks")
     loaded = EvidenceRemarks.load(tmp_path / "a" / "remarks")

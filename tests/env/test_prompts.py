@@ -264,7 +264,7 @@ def test_a_row_format_or_template_that_does_not_exist_is_refused(requests: Reque
 
 def test_a_template_that_no_prompt_can_be_made_of_is_refused() -> None:
     own: Template = replace(PROMPT, version="mine", user=("history", "candidates"))
-    assert own.filled(["- Up"], ["1. Alien", "2. Brazil"], "list").endswith(
+    assert own.messages(["- Up"], ["1. Alien", "2. Brazil"], "list")[-1].content.endswith(
         "oldest first:\n- Up\n\nCandidates, 2 of them:\n1. Alien\n2. Brazil"
     )
     for changes, sentence in [

@@ -90,8 +90,8 @@ def ended(*processes: subprocess.Popen[str], expected: int = 0) -> None:
         assert process.returncode == expected, said[-3000:]
 
 
-def without_time(directory: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in line.items() if k != "step_time"} for line in read_log(directory / "metrics.jsonl")]
+def log_of(directory: Path) -> list[dict[str, Any]]:
+    return read_log(directory / "metrics.jsonl")
 
 
 def test_a_run_that_was_killed_ends_with_the_weights_and_the_log_of_one_that_was_not(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_a_run_that_was_killed_ends_with_the_weights_and_the_log_of_one_that_was
     ended(start(killed, settings))
     result = json.loads((whole / "result.json").read_text())
     assert json.loads((killed / "result.json").read_text()) == result and result["updates"] == 10
-    lines = without_time(whole)
-    assert lines == without_time(killed)
+    lines = log_of(whole)
+    assert lines == log_of(killed)
     assert any(line.get("trained_groups", 0) > 0 for line in lines)
     for name in ("checkpoint-10/model.safetensors", f"weights-{result['best']}.safetensors"):
         before, after = load_file(whole / name), load_file(killed / name)
@@ -123,7 +123,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
         port = str(free.getsockname()[1])
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
     ended(*(start(shared, settings, RANK=rank, LOCAL_RANK=rank, **world) for rank in ("0", "1")))
-    for one, two in zip(without_time(alone), without_time(shared), strict=True):
+    for one, two in zip(log_of(alone), log_of(shared), strict=True):
         for name in ("reward", "raw", "gain", "valid", "identity", "dead_share", "trained_groups", "validation"):
             assert two[name] == pytest.approx(one[name], abs=1e-5), (one["step"], name)
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3, abs=1e-6), one["step"]
@@ -139,6 +139,6 @@ def test_two_processes_replace_dead_groups_in_step(tmp_path: Path) -> None:
         port = str(free.getsockname()[1])
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true"}
     ended(*(start(tmp_path, settings, RANK=rank, LOCAL_RANK=rank, **world) for rank in ("0", "1")))
-    lines = without_time(tmp_path)
+    lines = log_of(tmp_path)
     assert [line["step"] for line in lines] == [1, 2]
     assert any(line["dead_share"] > 0 and line["resamples"] > 0 for line in lines)

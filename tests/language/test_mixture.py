@@ -48,7 +48,7 @@ LOG = log_of()
 TARGETS = leave_one_out(LOG)
 IDS = SemanticIds.of([[item // 4, item % 4] for item in range(16)], (4, 4), texts=LOG.texts)
 CORPUS = Corpus.of(LOG, TARGETS, IDS)
-TOKENIZER = build_tokenizer([*LOG.texts, BOUGHT], vocab_size=400, semantic_ids=IDS)
+TOKENIZER = build_tokenizer([*LOG.texts, BOUGHT], vocab_size=400, extra_tokens=IDS.tokens())
 
 
 def items_in(text):

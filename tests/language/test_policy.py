@@ -104,21 +104,11 @@ def test_shuffled_prompts_are_read_back_in_the_incoming_order(policy: LanguagePo
     np.testing.assert_array_equal(rankings[:, 0], moved)
 
 
-def test_other_messages_can_be_asked_in_place_of_the_prompts(policy: LanguagePolicy, requests: Requests) -> None:
-    asked = policy.ask(requests)
-    chats = [prompt.chat for prompt in asked.prompts]
-    assert policy.respond(asked, chats=chats).texts == policy.respond(asked).texts
-    assert policy.prompt_ids(chats) == policy.prompt_ids(asked.prompts)
-    with pytest.raises(InputError, match="1 chats came with 8 prompts"):
-        policy.respond(asked, chats=chats[:1])
-
-
 def test_without_a_chat_template_prompts_are_plain(tokenizer: Any, requests: Requests) -> None:
     plain = tiny_tokenizer(chat_template="")
     policy = LanguagePolicy(tiny_model(plain), plain, PromptWriter())
     asked = policy.ask(requests.take([0]))
     assert plain.decode(policy.prompt_ids(asked.prompts)[0]) == asked.prompts[0].text
-    assert policy.prompt_ids([asked.prompts[0].chat]) == policy.prompt_ids(asked.prompts)
     assert policy.prompt_ids([]) == []
 
 

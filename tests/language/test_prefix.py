@@ -15,7 +15,7 @@ from tiny import tiny_model, tiny_tokenizer  # noqa: E402
 
 from rerank_env.agents.language.decoding import Decoding  # noqa: E402
 from rerank_env.agents.language.generation import generate  # noqa: E402
-from rerank_env.agents.language.prefix import Plan, can_share, common_prefix, plans, read  # noqa: E402
+from rerank_env.agents.language.prefix import Pass, can_share, common_prefix, passes, read  # noqa: E402
 
 TOKENS = st.integers(3, 9)
 
@@ -50,12 +50,12 @@ def test_passes_spell_the_prompts(prompts: list[tuple[int, ...]]) -> None:
     distinct = sorted(set(prompts))
     start = common_prefix(distinct)
     assert all(prompt[:start] == distinct[0][:start] and len(prompt) > start for prompt in distinct)
-    passes, rows = plans(distinct, start)
+    found, rows = passes(distinct, start)
     texts = [tuple(distinct[0][:start])]
-    for plan in passes:
-        texts = [texts[parent] + tuple(s) for parent, s in zip(plan.parents, plan.segments, strict=True)]
+    for one in found:
+        texts = [texts[parent] + tuple(s) for parent, s in zip(one.parents, one.segments, strict=True)]
     assert [texts[row] for row in rows] == distinct
-    assert all(passes[-1].segments)
+    assert all(found[-1].segments)
 
 
 @settings(max_examples=25)
@@ -122,9 +122,9 @@ def test_the_beginning_of_all_prompts_is_read_once_for_all_batches() -> None:
 def test_a_cache_that_is_copied_is_left_as_it_was() -> None:
     model = tiny_model(tiny_tokenizer())
     with torch.no_grad():
-        root = read(model, None, Plan([list(range(3, 30))], [0]), pad_id=0)
+        root = read(model, None, Pass([list(range(3, 30))], [0]), pad_id=0)
         keys = root.cache.layers[0].keys.clone()
-        children = [read(model, root, Plan([[40, 41], [42]], [0, 0]), pad_id=0) for _ in range(2)]
+        children = [read(model, root, Pass([[40, 41], [42]], [0, 0]), pad_id=0) for _ in range(2)]
     assert torch.equal(root.cache.layers[0].keys, keys)
     torch.testing.assert_close(children[0].logits_RV, children[1].logits_RV, rtol=0, atol=0)
     assert children[0].mask_RS.tolist()[1][-2:] == [False, True]

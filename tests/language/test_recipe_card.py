@@ -123,7 +123,8 @@ def finished(tmp_path: Path, requests: Requests) -> RunFolder:
     folder.describe(
         {"recipe": "gr2", "data": "synthetic", "size": "tiny", "settings": {"seeds": [0, 1]}, "command": "rerank x"}
     )
-    folder.begin("evaluate", "f", inputs={}, settings={})
+    folder.begin("fit", "f", inputs={}, settings={"steps": 7})
+    folder.begin("evaluate", "f", inputs={}, settings={"seeds": [4, 5]})
     told = table(requests, {"mine": [Fixed([2, 1, 0])]}, asked=16).to_dict()
     (folder.stage("evaluate") / "table.json").write_text(json.dumps(told))
     folder.finish("evaluate", {"ndcg@5": 0.75, "best": True, "of|rows": [1, {"a": None}]}, seconds=90.0)
@@ -144,11 +145,12 @@ def test_a_card_is_read_by_the_hubs_own_reader_with_its_results(requests: Reques
         "| evaluate | 1.5 | ndcg@5 0.75; best yes; of",
         "Made by `rerank x`",
         "numpy ",
-        '"seeds"',
+        '    evaluate: {"seeds": [4, 5]}',
         "https://arxiv.org/abs/2602.07774",
         "of 16 targets (25.0% are listed)",
     ):
         assert part in text
+    assert '"steps"' not in text and '"seeds": [0, 1]' not in text  # what was not finished, and what was asked last
 
 
 def test_weights_made_from_a_base_name_it_and_state_no_licence(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from rerank_env import data
 from rerank_env.data import amazon, load
 from rerank_env.data.interactions import Interactions
 from rerank_env.data.requests import Requests
-from rerank_env.rewards.errors import CheckpointError, DataError, InputError, UnknownNameError
+from rerank_env.rewards.errors import CheckpointError, DataError, InputError, ServerError, UnknownNameError
+from rerank_env.training.fingerprints import requests_hash
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.crew import Crew
 from rerank_env.training.recipes.gr2 import NAMES
@@ -191,29 +194,136 @@ def test_ids_remarks_and_rivals_are_made_and_read_back(lists: Path, tmp_path: Pa
         assert "next" in prompt
 
 
-def test_a_journal_that_a_kill_left_behind_is_no_part_of_the_traces(lists: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def made(lists: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """What the stages left that come before traces."""
+    folder = tmp_path_factory.mktemp("made")
+    inputs = {"data": lists, "ids": folder / "ids", "remarks": folder / "remarks"}
+    make_ids(work(inputs["ids"], inputs))
+    make_remarks(work(inputs["remarks"], inputs))
+    return inputs
+
+
+def asking(folder: Path, inputs: Mapping[str, Path], *changes: str) -> Work:
+    told = changed(SETTINGS, ["traces.most=5", "traces.tries=2", *changes])
+    return work(folder, inputs, **told.group("model", "answering", "traces", "sft"), **told.changed_in("memory"))
+
+
+def test_traces_leave_the_same_files_whenever_their_parts_were_written(
+    made: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("trl")
     from rerank_env.rewards.rankings import Verdict
-    from rerank_env.training.language.traces import Traces
+    from rerank_env.training.language.traces import Traces, collecting
     from rerank_env.training.language.traces.journal import Journal
     from rerank_env.training.language.traces.proposals import Proposal
     from rerank_env.training.recipes.folder import left_in
     from rerank_env.training.recipes.learning import TRACES, collect_traces
 
-    inputs = {"data": lists, "ids": tmp_path / "ids", "remarks": tmp_path / "remarks"}
-    make_ids(work(inputs["ids"], inputs))
-    make_remarks(work(inputs["remarks"], inputs))
-    told = changed(SETTINGS, ["traces.most=5", "traces.tries=2"]).group("model", "answering", "traces")
-    asked = work(tmp_path / "traces-targeted", inputs, **told)
-    measured = collect_traces("targeted")(asked)
-    before = left_in(asked.folder)
-    row = int(Traces.load(asked.folder / TRACES).requests_T[0])
-    with Journal(asked.folder / TRACES) as journal:  # as it is between the last part and its being told so
+    at_once = asking(tmp_path / "one", made)
+    measured = collect_traces("targeted")(at_once)
+    before = left_in(at_once.folder)
+    assert set(before) == {"traces/part-00000.parquet", "traces/manifest.json"}
+    one_by_one = asking(tmp_path / "other", made, "traces.batch=1")
+    monkeypatch.setattr(collecting, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(collecting, "versions", lambda packages: {"python": "3.99"})
+    collect_traces("targeted")(one_by_one)
+    assert len(list((one_by_one.training / TRACES).glob("part-*"))) == 5
+    assert left_in(one_by_one.folder) == before
+    row = int(Traces.load(one_by_one.folder / TRACES).requests_T[0])
+    with Journal(one_by_one.training / TRACES) as journal:  # as it is between the last part and its being told so
         journal.add(row, 0, Proposal("", (), Verdict.EMPTY, "", 0, 0))
-    assert len(left_in(asked.folder)) == len(before) + 1
-    assert collect_traces("targeted")(asked) == measured
-    assert left_in(asked.folder) == before
+    assert collect_traces("targeted")(one_by_one) == measured
+    assert left_in(one_by_one.folder) == before
+
+
+def test_every_copy_of_a_request_is_remarked_on_once(made: Mapping[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from rerank_env.training.recipes.learning import traced
+    from rerank_env.training.recipes.policies import materials
+
+    asked = asking(tmp_path, made, "traces.copies=3")
+    given = materials(asked)
+    remarked: list[int] = []
+
+    class Counting:
+        def on(self, requests: Requests) -> Requests:
+            remarked.append(len(requests))
+            return given.remarks.on(requests)
+
+    found = traced(asked.settings, given._replace(remarks=Counting()))  # type: ignore[arg-type]
+    assert len(found) == 15 and remarked == [5]
+    plain = given.found.learn.take(found.origins[:5])
+    assert requests_hash(found) == requests_hash(given.remarks.on(given.found.learn.take(found.origins)))
+    assert (found.candidates_BK[5:10] == plain.candidates_BK).all()
+
+
+def test_seeds_of_a_reinforcement_share_their_remarks(
+    made: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl")
+    from rerank_env.training.recipes import reinforcing
+    from rerank_env.training.recipes.policies import materials
+
+    asked = asking(tmp_path, made)
+    asked = replace(asked, settings={**asked.settings, "seeds": [0, 1, 2], "reward": "gain"})
+    given, seen = materials(asked), []
+
+    def run(work: Work, learn: Requests, watch: Requests, seed: int, *others: Any) -> dict[str, float]:
+        assert learn.remarks_BK is not None and watch.remarks_BK is not None
+        seen.append((id(learn), id(watch)))
+        return {"updates": float(seed)}
+
+    monkeypatch.setattr(reinforcing, "_run", run)
+    assert reinforcing._runs(asked, given, lambda seed: pytest.fail("not begun"), {}) == {
+        "reward": "gain", "updates": 1.0
+    }  # fmt: skip
+    assert len(seen) == 3 and len(set(seen)) == 1
+
+
+def test_fine_tuning_is_told_how_to_save_memory(
+    made: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in ("trl", "transformers", "datasets"):
+        pytest.importorskip(library)
+    from tiny import tiny_tokenizer
+
+    from rerank_env.training.recipes import learning
+    from rerank_env.training.recipes.policies import materials
+
+    traces = asking(tmp_path / "traces", made)
+    learning.collect_traces("targeted")(traces)
+    told: list[bool] = []
+
+    def run(model: Any, tokenizer: Any, dataset: Any, *, directory: Path, config: Any) -> Any:
+        told.append(config.gradient_checkpointing)
+        return SimpleNamespace(log=[], steps=0)
+
+    monkeypatch.setattr(learning.sft, "run", run)
+    policy: Any = SimpleNamespace(model=None, tokenizer=tiny_tokenizer())
+    for changes in ([], ["memory.gradient_checkpointing=true"]):
+        asked = asking(tmp_path / "sft", {**made, "traces-targeted": traces.folder}, *changes)
+        learning._fine_tuned(asked, policy, "traces-targeted", materials(asked), lr=1e-3)
+    assert told == [False, True]
+
+
+def test_a_server_that_is_away_is_told_before_anything_is_asked(
+    made: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl")
+    pytest.importorskip("openai")
+    from rerank_env.agents.language.server import ServerModel
+    from rerank_env.training.recipes import learning
+
+    def away(server: ServerModel) -> None:
+        raise ServerError(f"{server.model} at {server.base_url} is away")
+
+    monkeypatch.setattr(ServerModel, "check", away)
+    monkeypatch.setattr(learning, "collect", lambda *given, **told: pytest.fail("asked"))
+    told = ["traces.teacher=server", "traces.name=m", "traces.url=http://localhost:9"]
+    with pytest.raises(ServerError, match="m at http://localhost:9 is away"):
+        learning.collect_traces("rejection")(asking(tmp_path, made, *told))
 
 
 @pytest.mark.slow

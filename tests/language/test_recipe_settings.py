@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rerank_env.rewards.errors import InputError, UnknownNameError
+from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError
 from rerank_env.training.recipes import RunFolder, recipe_of
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.gr2 import NAMES, Later, plan_of
-from rerank_env.training.recipes.settings import ROWS, SEEDED, Gr2Settings, Lists
+from rerank_env.training.recipes.settings import ROWS, SEEDED, Gr2Settings, ListsSettings
 from rerank_env.training.recipes.sizes import SIZES, foretold, size_of
 from rerank_env.training.recipes.stages import Plan
 
@@ -92,11 +92,29 @@ def test_rows_that_are_not_wanted_leave_out_the_stages_that_nothing_else_needs()
         ("traces.teacher=oracle", UnknownNameError, "unknown traces.teacher"),
         ("lists.watch=0", InputError, "lists.watch is 0"),
         ("memory.gradient_checkpointing=1", UnknownNameError, "true"),
+        ("dapo.start=opdd", UnknownNameError, "did you mean 'opd'"),
     ],
 )
 def test_changes_that_cannot_be_are_one_sentence(change: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         changed(Gr2Settings(), [change])
+
+
+def test_reinforcement_may_start_from_what_was_distilled_which_is_then_a_stage_of_any_run() -> None:
+    made = plan("dapo.start=opd", "rows=dapo").stages
+    assert "opd" in made["dapo"].needs and made["dapo"].settings["start"] == "opd"
+    assert {"teacher", "midtrain"} <= set(made) and list(made).index("opd") < list(made).index("dapo")
+
+
+def test_nobody_is_distilled_into_itself_whatever_the_order_of_the_changes() -> None:
+    with pytest.raises(InputError, match="opd.start and opd.teacher are both 'sft-rejection'"):
+        changed(size_of("tiny").settings, ["opd.start=sft-rejection"])
+    for changes in (
+        ["opd.start=sft-rejection", "opd.teacher=teacher"],
+        ["opd.teacher=teacher", "opd.start=sft-rejection"],
+    ):
+        found = changed(size_of("tiny").settings, changes).opd
+        assert (found.start, found.teacher) == ("sft-rejection", "teacher")
 
 
 @given(st.integers(0, 10**6), st.floats(1e-8, 1.0), st.sampled_from(["train", "validation", "both"]))
@@ -106,8 +124,8 @@ def test_changes_are_read_as_what_the_field_has(steps: int, rate: float, source:
         [f"dapo.steps={steps}", f"dapo.learning_rate={rate!r}", f"lists.learn_from={source}", "seeds=7,2"],
     )
     assert (found.dapo.steps, found.dapo.learning_rate, found.seeds) == (steps, rate, (7, 2))
-    assert found.lists == Lists(learn_from=source)
-    assert replace(found, dapo=Gr2Settings().dapo, lists=Lists(), seeds=(0, 1, 2)) == Gr2Settings()
+    assert found.lists == ListsSettings(learn_from=source)
+    assert replace(found, dapo=Gr2Settings().dapo, lists=ListsSettings(), seeds=(0, 1, 2)) == Gr2Settings()
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -121,6 +139,40 @@ def test_every_size_can_be_planned_and_its_costs_grow_with_the_work(name: str) -
     longer = changed(size.settings, [f"dapo.steps={2 * size.settings.dapo.steps}"])
     assert foretold(size, longer, learned_from=1000, tested=100)["dapo"] == pytest.approx(2 * few["dapo"])
     assert {group.name for group in fields(size.settings)} == set(asdict(size.settings))
+
+
+def test_distillation_costs_what_its_own_teacher_costs() -> None:
+    size = size_of("tiny")
+    near = foretold(size, size.settings, learned_from=1000, tested=100)["opd"]
+    far = foretold(size, changed(size.settings, ["opd.teacher=teacher"]), learned_from=1000, tested=100)["opd"]
+    larger = (192 / 128) ** 2 * 6 / 4
+    assert far / near == pytest.approx((1 + larger / 3) / (1 + 1 / 3))
+
+
+def test_the_command_of_a_run_makes_it_again_whoever_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmarks/gr2.py", "toys"])
+    made = recipe_of("gr2", data="amazon-toys", options="first_stage=bm25", changes=["seeds=4", "dapo.reward=gain"])
+    assert made.about["command"] == (
+        "rerank recipe gr2 --data amazon-toys --size tiny --options first_stage=bm25 --set seeds=4 "
+        "--set dapo.reward=gain"
+    )
+    assert recipe_of("gr2", data="amazon-toys").about["command"] == "rerank recipe gr2 --data amazon-toys --size tiny"
+
+
+def test_minutes_are_foretold_without_a_record_that_will_be_forgotten(tmp_path: Path) -> None:
+    made, folder = recipe_of("gr2", data="amazon-toys"), RunFolder(tmp_path)
+    folder.stage("data").mkdir()
+    (folder.stage("data") / "metrics.json").write_text("{")
+    assert made.minutes(folder, ["data"]) == made.minutes(RunFolder(tmp_path / "new"), [])
+    with pytest.raises(CheckpointError):
+        made.minutes(folder, [])
+
+
+def test_a_stage_whose_code_was_changed_can_be_told_from_what_it_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprints(plan())
+    monkeypatch.setattr("rerank_env.training.recipes.gr2.VERSIONS", {"opd": 2})
+    after = fingerprints(plan())
+    assert {name for name in before if before[name] != after[name]} == {"opd", "evaluate"}
 
 
 def test_the_recipe_is_found_by_name_and_wrong_names_are_said() -> None:
@@ -144,6 +196,17 @@ def test_the_recipe_is_found_by_name_and_wrong_names_are_said() -> None:
         ("wording.template=compac", "did you mean 'compact'"),
         ("wording.text_format=list", "no room for reasons"),
         ("opd.divergence=kl", "kl"),
+        ("remarks.features=score_z,text_maks", "did you mean 'text_max'"),
+        ("remarks.features=score_z,score_z", "each once"),
+        ("remarks.features=,", "at least one feature"),
+        ("remarks.levels=1", "remarks.levels is 1"),
+        ("ids.method=rqvae", "did you mean 'rq-vae'"),
+        ("ids.epochs=0", "epochs is 0"),
+        ("ids.collaborative=1", "collaborative is 1"),
+        ("model.width=130", "model.width is 130, no even multiple of 4 heads"),
+        ("model.heads=0", "model.heads is 0"),
+        ("model.dtype=float33", "model.dtype is 'float33'"),
+        ("model.dtype=int8", "model.dtype is 'int8'"),
     ],
 )
 def test_what_a_trainer_would_refuse_hours_later_is_found_before_anything_starts(change: str, says: str) -> None:
@@ -151,6 +214,33 @@ def test_what_a_trainer_would_refuse_hours_later_is_found_before_anything_starts
         pytest.importorskip(library)
     with pytest.raises(InputError, match=says):
         recipe_of("gr2", data="amazon-toys", changes=[change]).check([])
+
+
+def test_the_teachers_of_a_run_are_checked_where_they_are_still_to_be_asked_or_made() -> None:
+    for library in ("trl", "peft", "datasets", "pyarrow", "openai"):
+        pytest.importorskip(library)
+    for changes, stage, says in (
+        (["traces.teacher=server", "traces.name=m", "traces.url=localhost:8000"], "traces-targeted", "base_url is"),
+        (["traces.teacher=server", "traces.url=http://localhost"], "traces-rejection", "model of a server is ''"),
+        (["traces.teacher=server", "traces.name=m", "traces.url=http://localhost", "traces.concurrency=0"],
+         "traces-rejection", "concurrency is 0"),
+        (["traces.teacher=local"], "traces-rejection", "traces.name is ''"),
+        (["traces.teacher=local", "traces.name=m", "traces.max_tokens=0"], "traces-rejection", "max_tokens is 0"),
+        (["teacher.heads=5"], "teacher", "teacher.width is 192, no even multiple of 5 heads"),
+    ):  # fmt: skip
+        made = recipe_of("gr2", data="amazon-toys", changes=changes)
+        made.check(["dapo"])
+        with pytest.raises(InputError, match=says):
+            made.check([stage, "dapo"])
+    recipe_of("gr2", data="amazon-toys", changes=["model.base=a/model", "model.width=130"]).check(["base"])
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_size_passes_its_own_check(name: str) -> None:
+    for library in ("trl", "peft", "datasets", "pyarrow", "openai"):
+        pytest.importorskip(library)
+    made = recipe_of("gr2", data="amazon-toys", size=name)
+    made.check(list(made.plan.stages))
 
 
 def test_groups_that_came_later_are_no_part_of_a_stage_that_leaves_them_alone() -> None:
@@ -165,7 +255,7 @@ def test_the_finer_settings_are_those_of_the_trainer_and_reach_it() -> None:
         pytest.importorskip(library)
     from rerank_env.training.language.dapo import DapoConfig
     from rerank_env.training.language.stopping import StopRule
-    from rerank_env.training.recipes.reinforcing import finer
+    from rerank_env.training.recipes.policies import finer
 
     assert DapoConfig(**finer(asdict(Gr2Settings()))) == DapoConfig()
     told = plan("stopping.window=0", "stopping.patience=2", "surrogate.beta=0.5", "memory.gradient_checkpointing=true")
@@ -187,7 +277,12 @@ def test_every_stage_is_a_function_that_there_is() -> None:
 def test_the_key_of_a_server_is_asked_for_before_traces_and_is_in_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in ("trl", "peft", "datasets", "pyarrow", "openai"):
         pytest.importorskip(library)
-    changes = ["traces.teacher=server", "server.key_variable=RERANK_TEST_KEY"]
+    changes = [
+        "traces.teacher=server",
+        "traces.name=m",
+        "traces.url=http://localhost",
+        "server.key_variable=RERANK_TEST_KEY",
+    ]
     made = recipe_of("gr2", data="amazon-toys", changes=changes)
     monkeypatch.delenv("RERANK_TEST_KEY", raising=False)
     made.check(["dapo", "evaluate"])  # nobody is asked any more

@@ -293,6 +293,28 @@ def test_what_comes_afterwards_comes_also_where_a_stage_fails(world: World) -> N
     assert told == [3]
 
 
+def test_what_fails_afterwards_does_not_hide_why_the_run_ended(world: World) -> None:
+    def fails() -> None:
+        raise CheckpointError("no card can be written")
+
+    world.fails = {"other"}
+    with pytest.raises(ValueError, match="^other$"):
+        world.plan().run(world.folder, afterwards=fails)
+    world.fails = set()
+    with pytest.raises(CheckpointError, match="no card can be written"):
+        world.plan().run(world.folder, afterwards=fails)
+
+
+def test_what_forgotten_stages_left_is_not_read_for_their_state(world: World) -> None:
+    world.plan().run(world.folder)
+    (world.folder.stage("powers") / "done.json").write_text("{")
+    with pytest.raises(CheckpointError, match="restart that stage"):
+        world.plan().states(world.folder)
+    assert world.plan().states(world.folder, forgotten=["powers", "total"]) == {
+        "draw": FINISHED, "powers": NEW, "other": FINISHED, "total": WAITING
+    }  # fmt: skip
+
+
 def test_several_processes_are_refused_for_a_stage_that_runs_in_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

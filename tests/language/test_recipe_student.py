@@ -20,8 +20,8 @@ from rerank_env.agents.language import Decoding, LanguagePolicy  # noqa: E402
 from rerank_env.data import load  # noqa: E402
 from rerank_env.prompts import PromptWriter  # noqa: E402
 from rerank_env.training.recipes.crew import Crew  # noqa: E402
+from rerank_env.training.recipes.policies import POLICY, adapted, keep_policy, load_policy  # noqa: E402
 from rerank_env.training.recipes.stages import Work  # noqa: E402
-from rerank_env.training.recipes.student import POLICY, adapted, keep_policy, load_policy  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

@@ -32,7 +32,7 @@ REMARKS = [
 ]
 ANSWERS = [f"[{', '.join(map(str, RNG.permutation(10) + 1))}]" for _ in range(100)]
 ANSWERS += [re.sub(r"(\d+), ", r"\1] > [", answer) for answer in ANSWERS]
-TOKENIZER = build_tokenizer([*REMARKS, *ANSWERS], vocab_size=600, semantic_ids=IDS)
+TOKENIZER = build_tokenizer([*REMARKS, *ANSWERS], vocab_size=600, extra_tokens=IDS.tokens())
 
 
 def pieces(text, tokenizer=TOKENIZER):
@@ -75,7 +75,7 @@ def test_tags_and_semantic_ids_are_one_token_each_and_stay_in_the_text():
 
 def test_words_that_are_whole_are_not_learned_in_pieces_too():
     told = ["<|id|><|a_1|><|b_2|><|/id|><think></think>"] * 50
-    learned = build_tokenizer(told, vocab_size=600, semantic_ids=IDS).get_vocab()
+    learned = build_tokenizer(told, vocab_size=600, extra_tokens=IDS.tokens()).get_vocab()
     assert not {token for token in learned if "id|" in token or "think" in token} - {*IDS.tokens(), *TAGS}
 
 
@@ -86,7 +86,7 @@ def test_extra_tokens_are_found_the_longest_first():
 
 def test_token_numbers_leave_no_gap_and_stay_within_the_size():
     for size in (300, 320, 600):
-        tokenizer = build_tokenizer(REMARKS, vocab_size=size, semantic_ids=IDS)
+        tokenizer = build_tokenizer(REMARKS, vocab_size=size, extra_tokens=IDS.tokens())
         numbers = sorted(tokenizer.get_vocab().values())
         assert numbers == list(range(len(tokenizer)))
         assert len(tokenizer) <= size
@@ -95,7 +95,7 @@ def test_token_numbers_leave_no_gap_and_stay_within_the_size():
 def test_the_same_texts_give_the_same_tokenizer_and_it_comes_back_from_disk(tmp_path):
     from transformers import AutoTokenizer
 
-    again = build_tokenizer([*REMARKS, *ANSWERS], vocab_size=600, semantic_ids=IDS)
+    again = build_tokenizer([*REMARKS, *ANSWERS], vocab_size=600, extra_tokens=IDS.tokens())
     assert again.get_vocab() == TOKENIZER.get_vocab()
     TOKENIZER.save_pretrained(tmp_path)
     back = AutoTokenizer.from_pretrained(tmp_path)

@@ -91,9 +91,10 @@ def test_no_key_is_sent_that_was_not_given(served: Served, tmp_path: Path, monke
 def test_reasons_that_a_server_takes_out_are_put_back_and_no_text_is_an_empty_one(served: Served) -> None:
     (thinking,) = served("thinking").complete(chats(1), seeds=[5])
     assert (thinking.text, thinking.reasoning) == ("5:1", "Hm.")
-    assert thinking.completion == "<think>Hm.</think>5:1"
+    assert thinking.completion("tagged-list") == "<think>Hm.</think>5:1"
+    assert thinking.completion("list") == "5:1"
     (silent,) = served("silent", max_tokens=1).complete(chats(1))
-    assert (silent.text, silent.completion, silent.tokens_in, silent.tokens_out) == ("", "", 0, 0)
+    assert (silent.text, silent.completion("tagged-list"), silent.tokens_in, silent.tokens_out) == ("", "", 0, 0)
     assert not silent.finished
 
 

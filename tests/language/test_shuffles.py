@@ -109,6 +109,16 @@ def test_an_answer_earns_the_same_under_every_shuffle(
     assert watched.last.echo_N.tolist() == [order == ranking for order in orders]
 
 
+def test_a_watched_reward_refuses_answers_without_their_tokens() -> None:
+    shown = shuffles("none").show([0], 1, draw=0)
+    watched, said = WatchedReward("gain", eos_ids=frozenset([0])), ["[1, 2, 3, 4, 5]"]
+    with pytest.raises(InputError, match="completion_ids are missing.*as TRL does"):
+        watched(completions=said, **shown.columns)
+    for tokens in ([], [[0], [0]]):
+        with pytest.raises(InputError, match=rf"completion_ids has {len(tokens)} entries for 1 completions"):
+            watched(completions=said, completion_ids=tokens, **shown.columns)
+
+
 def test_requests_of_unequal_size_keep_their_padding() -> None:
     ragged = Requests.of([[0, 1, 2], [2, 0]], [[0, 0, 1], [1, 0]], texts=["a", "b", "c"])
     shown = shuffles("inside", requests=ragged).show([0, 1], 2, draw=0)

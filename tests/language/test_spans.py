@@ -120,6 +120,18 @@ def _tokenizer() -> Any:
     return _MADE[0]
 
 
+def test_special_tokens_inside_an_answer_spoil_it_here_as_they_do_where_it_is_read(tokenizer: Any) -> None:
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    ids = tokenizer("[2, 1, 3]", add_special_tokens=False)["input_ids"]
+    whole = token_roles(tokenizer, [*ids, end, pad, pad], "list")
+    assert whole.slots_T.max() == 2 and set(whole.roles_T[: len(ids)].tolist()) == {ANSWER}
+    assert whole.roles_T[len(ids) :].tolist() == [OTHER] * 3
+    spoilt = token_roles(tokenizer, [pad, *ids, end], "list")
+    assert set(spoilt.roles_T.tolist()) == {OTHER} and set(spoilt.slots_T.tolist()) == {-1}
+    named = token_roles(tokenizer, [*ids[:1], pad, *ids[1:], end], "list")
+    assert named.slots_T[1] == named.slots_T[2] == 0  # as a part of the name, which is then nobody's
+
+
 def test_tokens_of_what_is_no_answer_are_other(tokenizer: Any) -> None:
     _, roles, slots = token_roles(tokenizer, "[1, 2", "list")
     assert set(roles.tolist()) == {OTHER}

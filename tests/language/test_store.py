@@ -293,3 +293,41 @@ def test_a_read_answer_keeps_its_pick_where_the_rest_is_no_ranking() -> None:
     assert (found.pick, found.verdict) == (7, Verdict.DUPLICATE)
     with pytest.raises(InputError, match="2 texts came for 1 prompts"):
         read(asked, ["", ""])
+
+
+def test_traces_that_are_saved_leave_equal_files_and_replace_those_before(tmp_path: Path) -> None:
+    rows = [trace(request=number) for number in range(4)]
+    for name, places in (("one", [[0, 1, 2, 3]]), ("other", [[2], [3, 0], [1]])):
+        folder = tmp_path / name
+        folder.mkdir()
+        write_manifest(folder, versions={"python": name})
+        for part in places:
+            write_part(folder, [rows[place] for place in part])
+        Traces.load(folder).save(tmp_path / "saved" / name)
+    one, other = (
+        {path.name: path.read_bytes() for path in (tmp_path / "saved" / name).iterdir()} for name in ("one", "other")
+    )
+    assert one == other and set(one) == {MANIFEST, "part-00000.parquet"}
+    Traces.load(tmp_path / "one").save(tmp_path / "other")
+    again = Traces.load(tmp_path / "other")
+    assert again.requests_T.tolist() == [0, 1, 2, 3] and len(parts(tmp_path / "other")) == 1
+    assert again.manifest == {"format": 1, "rows": 5, "requests": "none"}
+
+
+def test_saving_that_is_killed_leaves_no_traces_or_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path)
+    for number in range(3):
+        write_part(tmp_path, [trace(request=number)])
+    whole = Traces.load(tmp_path)
+
+    def killed(folder: Path, told: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rerank_env.training.language.traces.manifest.write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            whole.save(tmp_path)
+    with pytest.raises(DataError, match="there are no traces"):
+        Traces.load(tmp_path)
+    whole.save(tmp_path)
+    assert Traces.load(tmp_path).table.equals(whole.table)

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("transformers")
 
 from rerank_env.agents.language.scratch import build_model, build_tokenizer
-from rerank_env.agents.language.vocabulary import NOISE, extend, identity, tables
+from rerank_env.agents.language.vocabulary import NOISE, extend, ids_hash, tables
 from rerank_env.rewards.errors import InputError
 from rerank_env.semantic_ids import SemanticIds
 
@@ -84,7 +84,7 @@ def test_extending_again_changes_nothing(tmp_path):
     assert (again.new_ids, again.added) == (made.new_ids, 0)
     for name, value in back.state_dict().items():
         assert torch.equal(value, state[name])
-    with pytest.raises(InputError, match=f"stand for the semantic IDs {identity(IDS)}"):
+    with pytest.raises(InputError, match=f"stand for the semantic IDs {ids_hash(IDS)}"):
         extend(back, tokenizer, OTHERS)
 
 
@@ -121,7 +121,7 @@ def test_a_bias_of_the_output_grows_too():
 
 
 def test_a_tokenizer_made_with_the_ids_keeps_them_and_the_model_learns_whose_they_are():
-    model, tokenizer = fresh(semantic_ids=IDS)
+    model, tokenizer = fresh(extra_tokens=IDS.tokens())
     before = model.get_input_embeddings().weight.detach().clone()
     assert extend(model, tokenizer, IDS).added == 0
     assert torch.equal(model.get_input_embeddings().weight, before)
@@ -130,7 +130,7 @@ def test_a_tokenizer_made_with_the_ids_keeps_them_and_the_model_learns_whose_the
 
 
 def test_a_vocabulary_for_other_ids_is_refused():
-    model, tokenizer = fresh(semantic_ids=LARGER)
+    model, tokenizer = fresh(extra_tokens=LARGER.tokens())
     with pytest.raises(InputError, match="knows 9 words of semantic IDs"):
         extend(model, tokenizer, IDS)
     model, tokenizer = fresh(extra_tokens=["<|a_0|>"])

@@ -17,7 +17,9 @@ Every module is imported by its own name, because each needs other peers; all ne
 - `trainer`: the loss; `rollouts`: what a step is made of; `dapo_settings`: what a run is told
 - `shuffles`: requests as a step shows them; `signals`: what answers are paid; `lengths`: those that are cut off
 - `groups`: answers of one request compared; `resampling`: dead groups replaced; `sharing`: prompts read once
+- `reference`: the policy that a run started from
 - `watching`: log, validation and the best weights; `stopping`: when to give up
 
 - `checkpoints`: for all trainers: whole or absent, and nothing in them that is not finite
+- `weights`: what tells one model's from another's
 """

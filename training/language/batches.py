@@ -21,7 +21,10 @@ from torch.utils.data import Sampler
 
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
-from rerank_env.training.language.packing import IGNORED
+from rerank_env.rewards.errors import InputError
+
+IGNORED = -100
+"""The label of a token that nothing is learned from, as in PyTorch."""
 
 POOL_BATCHES = 50
 """How many batches are sorted by length together."""
@@ -55,6 +58,25 @@ class Collator:
                     values[row, : len(example[name])] = example[name]
                 batch[name] = torch.from_numpy(values)
         return batch
+
+
+def divided(batch: int, micro_batch: int | None, *, processes: int, what: str = "examples") -> dict[str, int]:
+    """What transformers is told so that an update has `batch` of `what`: how many go through the model at once.
+
+    `micro_batch` of them on each of the `processes`, None for its share. Raises `InputError` where that does not divide
+    the batch.
+    """
+    micro = min(micro_batch or batch, max(1, batch // processes))
+    if batch % (micro * processes):
+        raise InputError(
+            f"batch is {batch} but {processes} processes take {micro} {what} at once; give a batch that is a multiple "
+            "of both"
+        )
+    return {
+        "per_device_train_batch_size": micro,
+        "per_device_eval_batch_size": micro,
+        "gradient_accumulation_steps": batch // (micro * processes),
+    }
 
 
 class LengthSortedSampler(Sampler[int]):

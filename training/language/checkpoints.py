@@ -125,7 +125,7 @@ def begin(directory: Path, identity: Mapping[str, Any], *, resume: bool, main: b
     record = directory / RUN_NAME
     found = checkpoints(directory) if resume else []
     if found or (resume and (directory / FINISHED).is_file()):
-        _check_same(_read(record), wanted, directory)
+        _check_same(read_record(record) or {}, wanted, directory)
     if main:
         if not resume:  # before the new identity: what another run ended with is never taken for this one's end
             with durable.writing(directory):
@@ -157,12 +157,13 @@ def checkpoints(directory: Path) -> list[Path]:
     return [numbers[number] for number in sorted(numbers) if (numbers[number] / WHOLE).is_file()]
 
 
-def _read(record: Path) -> Mapping[str, Any]:
+def read_record(path: Path) -> dict[str, Any] | None:
+    """What a run wrote of itself; None where the file is missing or torn."""
     try:
-        found = json.loads(record.read_bytes())
+        found = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], directory: Path, where: str = "") -> None:

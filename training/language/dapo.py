@@ -2,7 +2,7 @@
 
 May import torch, transformers, TRL, and `rerank_env`. See `trainer` for what is optimised, `dapo_settings` for what it
 is told, `watching` for validation, `stopping` for when it ends early. The directory holds `run.json`, `metrics.jsonl`,
-the last two checkpoints, and the weights of the best validation.
+the last two checkpoints, the weights of the best validation, and with `beta` those that training started from.
 
     result = run(policy, requests, "gain", directory=Path("runs/dapo"), config=DapoConfig(), validation=held_out)
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rerank_env import durable
-from rerank_env.agents.language.models import base_of
+from rerank_env.agents.language.models import own_forward
 from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
@@ -28,11 +28,12 @@ from rerank_env.rewards.arrays import PAD
 from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.fingerprints import SHORT, requests_hash
-from rerank_env.training.language.checkpoints import FINISHED, begin
+from rerank_env.training.language.checkpoints import FINISHED, begin, read_record
 from rerank_env.training.language.dapo_settings import DapoConfig
+from rerank_env.training.language.reference import REFERENCE
 from rerank_env.training.language.stopping import StopRule, best_of
 from rerank_env.training.language.trainer import DapoTrainer
-from rerank_env.training.language.watching import OnLog, Watch, kept_weights, restore
+from rerank_env.training.language.watching import OnLog, Watch, kept_weights, restore, store
 from rerank_env.training.logs import LOG_NAME
 
 __all__ = ["DapoConfig", "DapoResult", "DapoTrainer", "OnLog", "StopRule", "run"]
@@ -76,7 +77,8 @@ def run(
 ) -> DapoResult:
     """Train `policy` in place on `requests` for `reward`; `others` are for the class of the `trainer`.
 
-    The remarks of the policy, where it has any, are put on the requests. An unfinished run in `directory` goes on where
+    The remarks of the policy, where it has any, are put on requests that have none, anew in every call: where several
+    runs read the same requests, pass `policy.remarked(requests)`. An unfinished run in `directory` goes on where
     it stopped if `resume`, and ends with the weights of one that never stopped; configuration, reward, data, prompt and
     the shape of the model must be the same. A finished run is read back. `resume=False` forgets either.
 
@@ -90,22 +92,26 @@ def run(
     with durable.writing(place):
         place.mkdir(parents=True, exist_ok=True)
     asked, held_out = policy.remarked(requests), None if validation is None else policy.remarked(validation)
-    forward = policy.model.__dict__.get("forward")
-    made = trainer(policy, asked, reward, config=config, directory=place, **others)
-    main = bool(made.accelerator.is_main_process)
-    identity = _identity(policy, asked, reward, config, held_out) | {"trainer": trainer.__name__}
-    checkpoint = begin(place, identity, resume=resume, main=main)
-    made.accelerator.wait_for_everyone()
-    finished = _read(place / FINISHED)
-    if finished is None:
-        if main and checkpoint is None:
-            for stale in (place / LOG_NAME, place / FINISHED, *kept_weights(place).values()):
-                stale.unlink(missing_ok=True)
-        watch = Watch(made, held_out, on_log)
-        made.add_callback(watch)
-        made.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        finished = _finish(made, watch, place)
-    _unpatch(policy.model, forward)
+    with own_forward(policy.model):  # TRL puts its fused head into the model, which nobody else asks for
+        made = trainer(policy, asked, reward, config=config, directory=place, **others)
+        main = bool(made.accelerator.is_main_process)
+        identity = _identity(policy, asked, reward, config, held_out) | {"trainer": trainer.__name__}
+        checkpoint = begin(place, identity, resume=resume, main=main)
+        made.accelerator.wait_for_everyone()
+        finished = read_record(place / FINISHED)
+        if finished is None:
+            if main and checkpoint is None:
+                stale = place / LOG_NAME, place / FINISHED, place / REFERENCE, *kept_weights(place).values()
+                for path in stale:
+                    path.unlink(missing_ok=True)
+            if made.ref_model is not None and checkpoint is not None:
+                restore(made.ref_model, place / REFERENCE)
+            elif made.ref_model is not None and main:
+                store(made.ref_model, place / REFERENCE)
+            watch = Watch(made, held_out, on_log)
+            made.add_callback(watch)
+            made.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            finished = _finish(made, watch, place)
     restore(policy.model, place / f"weights-{finished['best_update']}.safetensors")
     policy.model.eval()
     return DapoResult(policy=policy, log_path=place / LOG_NAME, directory=place, **finished)
@@ -126,20 +132,6 @@ def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
         durable.replace(place / FINISHED, json.dumps(ended, indent=1).encode())
     trainer.accelerator.wait_for_everyone()
     return ended
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _unpatch(model: Any, forward: Any) -> None:
-    """Take TRL's head off again, so that it does not pile up over several runs of one model."""
-    if forward is None:
-        base_of(model).__dict__.pop("forward", None)
 
 
 def _identity(

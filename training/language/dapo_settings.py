@@ -144,7 +144,7 @@ def arguments(config: DapoConfig, directory: Path, *, device: str, processes: in
         loss_type="dapo",
         epsilon=config.epsilon_low,
         epsilon_high=config.epsilon_high,
-        beta=config.beta,
+        beta=0.0,  # the trainer has a reference of its own; see `reference`
         scale_rewards="group" if config.advantage_scale == "std" else "none",
         temperature=config.temperature,
         max_completion_length=config.max_tokens,

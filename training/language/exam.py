@@ -15,9 +15,10 @@ from torch.nn import functional
 
 from rerank_env.agents.language.next_items import next_items
 from rerank_env.semantic_ids import SemanticIds
+from rerank_env.training.language.batches import IGNORED
 from rerank_env.training.language.corpus import Question, Text, bought
 from rerank_env.training.language.mixture import encoded
-from rerank_env.training.language.packing import IGNORED, Blocks, collated, pack
+from rerank_env.training.language.packing import Blocks, collated, pack
 
 RECALL_AT = 10
 

@@ -30,8 +30,7 @@ from rerank_env.rewards.arguments import finite
 from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.rewards.errors import InputError, MissingExtraError
 from rerank_env.rewards.formats import has_reasoning
-from rerank_env.training.language.batches import NO_ROLE
-from rerank_env.training.language.packing import IGNORED
+from rerank_env.training.language.batches import IGNORED, NO_ROLE
 from rerank_env.training.language.traces.store import RANDOM, Traces
 
 try:

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from rerank_env import durable
-from rerank_env.agents.language.vocabulary import Extension, extend, identity
+from rerank_env.agents.language.models import context_of
+from rerank_env.agents.language.vocabulary import Extension, extend, ids_hash
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.language.checkpoints import WHOLE, saving, seal
@@ -32,16 +33,14 @@ from rerank_env.training.language.corpus import Corpus
 from rerank_env.training.language.exam import RECALL, RECALL_AT, Exam
 from rerank_env.training.language.mixture import WEIGHTS, Documents, mix
 from rerank_env.training.language.packing import check_apart, pack
-from rerank_env.training.language.phases import OnLog, Phase, load, options_of
+from rerank_env.training.language.phases import OnPhaseLog, Phase, load, options_of
+from rerank_env.training.language.weights import weights_hash
 
 WARMUP, JOINT, MODEL = "warmup", "joint", "model"
 """The folders of the two phases and of the outcome, which `from_pretrained` reads."""
 
 RESULT = "midtrain.json"
 """What the run was told, and what came of it."""
-
-HASHED_ROWS = 256
-"""Of the table of words, in the hash that tells models apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +132,7 @@ def run(
     directory: Path,
     config: MidtrainConfig | None = None,
     resume: bool = True,
-    on_log: OnLog | None = None,
+    on_log: OnPhaseLog | None = None,
 ) -> MidtrainResult:
     """Extend the vocabulary by the corpus's semantic IDs and train, in place; everything it leaves is in `directory`.
 
@@ -161,8 +160,8 @@ def run(
     told: dict[str, Any] = {
         "config": asdict(settings),
         "documents": _digest(documents),
-        "semantic_ids": identity(corpus.semantic_ids),
-        "model": _weights(model),
+        "semantic_ids": ids_hash(corpus.semantic_ids),
+        "model": weights_hash(model),
     }
     made = {"shares": documents.shares(), "blocks": len(blocks), "split": blocks.split}
     phases = _phases(settings, extension, options_of(settings, model, evaluates=exam is not None))
@@ -242,7 +241,7 @@ def _finished(directory: Path, told: Mapping[str, Any]) -> dict[str, Any] | None
 
 
 def _check_context(model: Any, length: int) -> None:
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    context = context_of(model)
     if context is not None and length > context:
         raise InputError(f"length is {length} but the model reads {context} tokens; give a length of at most that")
 
@@ -253,10 +252,3 @@ def _digest(documents: Documents) -> str:
     for array in (documents.ids_N, documents.told_N, documents.starts_D):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _weights(model: Any) -> str:
-    """What tells models apart before they are trained: a hash of how many weights they have and of the first words'."""
-    table = model.get_input_embeddings().weight[:HASHED_ROWS].detach().float().cpu().numpy()
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return hashlib.sha256(str(count).encode() + np.ascontiguousarray(table).tobytes()).hexdigest()

@@ -31,7 +31,7 @@ from rerank_env.rewards.errors import InputError
 from rerank_env.training.language import dapo
 from rerank_env.training.language.dapo import DapoConfig, DapoResult, DapoTrainer, OnLog
 from rerank_env.training.language.divergences import check, token_divergence
-from rerank_env.training.language.signals import Answers
+from rerank_env.training.language.signals import Outcomes
 from rerank_env.training.language.teaching import FrozenTeacher
 
 __all__ = ["OpdConfig", "OpdTrainer", "run"]
@@ -95,12 +95,12 @@ class OpdTrainer(DapoTrainer):
         """All tokens of all answers."""
         return inputs["completion_mask"]
 
-    def advantages(self, answers: Answers) -> Tensor:
+    def advantages(self, answers: Outcomes) -> Tensor:
         """Those of the rewards times their weight; the surrogate is proportional to them."""
         found = super().advantages(answers)
         return found * self.config.reward_weight if self.config.reward_weight else torch.zeros_like(found)
 
-    def _dead(self, answers: Answers) -> BoolArray:
+    def _dead(self, answers: Outcomes) -> BoolArray:
         found = super()._dead(answers)
         return found if self.config.reward_weight else np.zeros_like(found)
 

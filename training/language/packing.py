@@ -22,10 +22,10 @@ from rerank_env.agents.language.models import evaluated
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError
+from rerank_env.training.language.batches import IGNORED
 from rerank_env.training.language.mixture import Documents
 
-IGNORED = -100
-"""The label of a token that nothing is learned from, as in PyTorch."""
+__all__ = ["CLOSE", "IGNORED", "OPEN", "Blocks", "check_apart", "collated", "pack"]
 
 OPEN = 64
 """Blocks that are filled at once: each document goes where it leaves the least room."""

@@ -17,7 +17,8 @@ import torch
 
 from rerank_env.agents.language.models import evaluated
 from rerank_env.agents.language.vocabulary import tables
-from rerank_env.rewards.errors import InputError, MissingExtraError
+from rerank_env.rewards.errors import MissingExtraError
+from rerank_env.training.language.batches import divided
 from rerank_env.training.language.checkpoints import KEPT, DurableCheckpoints, FiniteUpdates, begin
 from rerank_env.training.language.exam import RECALL, Exam
 from rerank_env.training.language.packing import Blocks, collated
@@ -29,7 +30,7 @@ except ModuleNotFoundError as error:
         f'mid-training needs {error.name}, which is not installed; run: pip install "rerank-env[language]"'
     ) from error
 
-OnLog = Callable[[str, Mapping[str, float]], None]
+OnPhaseLog = Callable[[str, Mapping[str, float]], None]
 """Called as `on_log(phase, entry)` for every entry of the log, on the main process."""
 
 
@@ -94,7 +95,7 @@ def only_rows(model: Any, new_ids: Sequence[int]) -> Iterator[None]:
 class _Logs(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Hands the log on."""
 
-    def __init__(self, phase: str, on_log: OnLog) -> None:
+    def __init__(self, phase: str, on_log: OnPhaseLog) -> None:
         self._phase, self._on_log = phase, on_log
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ARG002
@@ -127,7 +128,7 @@ class Phase:
         directory: Path,
         identity: Mapping[str, Any],
         resume: bool,
-        on_log: OnLog | None,
+        on_log: OnPhaseLog | None,
     ) -> list[dict[str, float]]:
         """Train `model` in place, or load what an earlier run left; gives the log.
 
@@ -195,14 +196,4 @@ def options_of(config: Any, model: Any, *, evaluates: bool) -> dict[str, Any]:
         "dataloader_pin_memory": not on_cpu,
     }
     processes = TrainingArguments(output_dir=".", **common).world_size
-    micro = min(config.micro_batch or config.batch, max(1, config.batch // processes))
-    if config.batch % (micro * processes):
-        raise InputError(
-            f"batch is {config.batch} but {processes} processes take {micro} blocks at once; give a batch that is a "
-            "multiple of both"
-        )
-    return common | {
-        "per_device_train_batch_size": micro,
-        "per_device_eval_batch_size": micro,
-        "gradient_accumulation_steps": config.batch // (micro * processes),
-    }
+    return common | divided(config.batch, config.micro_batch, processes=processes, what="blocks")

@@ -28,7 +28,7 @@ from rerank_env.training.language import groups
 from rerank_env.training.language.dapo_settings import DapoConfig, sampling
 from rerank_env.training.language.sharing import completion_logits
 from rerank_env.training.language.shuffles import Shown, Shuffles
-from rerank_env.training.language.signals import Answers, WatchedReward
+from rerank_env.training.language.signals import Outcomes, WatchedReward
 
 FEW_VALID = 0.5
 """Below this share of rankings, advice is given."""
@@ -89,8 +89,9 @@ def report(
 ) -> Preflight:
     """Sample `group_size` answers (those of `config` where None) to `n_requests` requests, and say what was found.
 
-    The weights and their gradients are left as they were. Raises what the policy's writer raises for requests that it
-    cannot show, and `InputError` for a reward or a metric that cannot be used.
+    The weights and their gradients are left as they were. Remarks are put on all requests that have none: pass
+    `policy.remarked(requests)` where they are read more than once. Raises what the policy's writer raises for requests
+    that it cannot show, and `InputError` for a reward or a metric that cannot be used.
     """
     size = config.group_size if group_size is None else whole("group_size", group_size, least=1)
     order = np.random.default_rng([config.seed, len(requests)]).permutation(len(requests))
@@ -162,7 +163,7 @@ def _padded(rows: list[list[int]], *, left: bool) -> tuple[torch.Tensor, torch.T
     return torch.tensor(ids), torch.tensor(mask)
 
 
-def _found(answers: Answers, asked: Requests, size: int, config: DapoConfig, **costs: float) -> Preflight:
+def _found(answers: Outcomes, asked: Requests, size: int, config: DapoConfig, **costs: float) -> Preflight:
     dead_B = groups.equal_groups(answers.raw_N.reshape(-1, size), answers.counted_N.reshape(-1, size))
     invalid_B = ~answers.valid_N.reshape(-1, size).any(axis=1)
     identity_B = answers.identity_N.reshape(-1, size).all(axis=1) & ~invalid_B

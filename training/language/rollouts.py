@@ -25,13 +25,14 @@ from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import BoolArray, IntArray
-from rerank_env.rewards.errors import MissingExtraError
+from rerank_env.rewards.errors import InputError, MissingExtraError
 from rerank_env.rewards.rankings import identity_rankings
 from rerank_env.training.language import groups, resampling
 from rerank_env.training.language.checkpoints import DurableCheckpoints, FiniteUpdates
 from rerank_env.training.language.dapo_settings import DapoConfig, arguments, sampling
+from rerank_env.training.language.reference import copied, scoring
 from rerank_env.training.language.shuffles import Shuffles
-from rerank_env.training.language.signals import Answers, WatchedReward, unshuffled
+from rerank_env.training.language.signals import Outcomes, WatchedReward, unshuffled
 
 try:
     from datasets import Dataset
@@ -49,7 +50,9 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
 
     The first draw of every step is logged, before dead groups are replaced: `raw` (the named metric), `gain` (raw minus
     that of the incoming order), `identity`, `near_identity`, `echo` (the order that was shown), `valid`, `finished`,
-    `dead_share`, and TRL's own, `reward` among them; then `resamples` (rounds) and `trained_groups`.
+    `dead_share`, and TRL's own, `reward` among them; then `resamples` (rounds) and `trained_groups`; and with `beta`
+    `kl`, that to the policy that training started from. Raises `InputError` where the launcher's WORLD_SIZE is no
+    number.
     """
 
     _buffered_inputs: Any
@@ -77,6 +80,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
             eos_ids=frozenset(policy.eos_ids),
             decode=policy.texts,
         )
+        start = copied(policy.model) if config.beta else None
         super().__init__(
             model=policy.model,
             reward_funcs=self.paid,
@@ -86,6 +90,9 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
             **others,
         )
         self.remove_callback(PrinterCallback)
+        if start is not None:
+            self.beta = config.beta
+            self.ref_model = scoring(start, temperature=config.temperature, device=self.accelerator.device)
         self.shuffles = Shuffles(
             requests, policy.writer, mode=config.shuffle, seed=config.seed, prompt_ids=policy.prompt_ids
         )
@@ -96,7 +103,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
         self.incoming_raw_B = parse_reward(config.metric)(incoming_BK, unshuffled(requests.slates))
         self._asked: tuple[int, int, list[list[int]]] = (0, 0, [])
 
-    def advantages(self, answers: Answers) -> Tensor:
+    def advantages(self, answers: Outcomes) -> Tensor:
         """The advantage of each answer, float32 [N]; see `groups`."""
         size = self.config.group_size
         values_BG = groups.advantages(
@@ -173,7 +180,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
         batch["tool_mask"] = batch["completion_mask"] * counted_N[:, None]
         return batch
 
-    def _dead(self, answers: Answers) -> BoolArray:
+    def _dead(self, answers: Outcomes) -> BoolArray:
         size = self.config.group_size
         return groups.equal_groups(answers.raw_N.reshape(-1, size), answers.counted_N.reshape(-1, size))
 
@@ -187,7 +194,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], _images: Any, _fields: Any, num_generations: int, *_: Any
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Answers drawn from numbers that (seed, step, round) decide, whoever draws; equal prompts are read once."""
+        """Outcomes drawn from numbers that (seed, step, round) decide, whoever draws; equal prompts are read once."""
         draw, round_, _ids = self._asked
         copies = 1 if self.config.shuffle == "inside" else num_generations
         key = [self.config.seed, draw, round_]
@@ -208,7 +215,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
             )
         return made.ids, made.logprobs
 
-    def _report(self, answers: Answers, rows_B: IntArray, dead_B: BoolArray, missing: int, rounds: int) -> None:
+    def _report(self, answers: Outcomes, rows_B: IntArray, dead_B: BoolArray, missing: int, rounds: int) -> None:
         size = self.config.group_size
         gain_N = answers.raw_N - self.incoming_raw_B[rows_B].repeat(size)
         means = {
@@ -250,4 +257,7 @@ def _rows(which_B: BoolArray, size: int) -> IntArray:
 
 def _processes() -> int:
     """How many processes this one was launched with, itself included, as `accelerate launch` and torchrun say it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    size = os.environ.get("WORLD_SIZE", "1")
+    if not (size.isdecimal() and int(size)):
+        raise InputError(f"WORLD_SIZE is {size!r}; start the processes with `accelerate launch`")
+    return int(size)

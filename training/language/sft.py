@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rerank_env.agents.language.models import base_of
+from rerank_env.agents.language.models import base_of, own_forward
 from rerank_env.rewards.errors import InputError, MissingExtraError
-from rerank_env.training.language.batches import Collator, LengthSortedSampler
+from rerank_env.training.language.batches import IGNORED, Collator, LengthSortedSampler
 from rerank_env.training.language.checkpoints import DurableCheckpoints, FiniteUpdates, begin, train
-from rerank_env.training.language.packing import IGNORED
 from rerank_env.training.language.sft_settings import (
     COLUMNS,
     EpochTold,
@@ -205,13 +204,16 @@ def run(
     eval_dataset: Any = None,
     peft_config: Any = None,
     on_log: OnLog | None = None,
+    trainer: Callable[..., WeightedSFTTrainer] = WeightedSFTTrainer,
+    also: Mapping[str, Any] | None = None,
 ) -> SftResult:
     """Fine-tune `model` in place, where it is, on examples as `training_examples` makes them.
 
     `model`: a causal language model, or a policy that has one as `model`, whose `tokenizer` is taken where None is
     given. `on_log` is called on the main process. `peft_config`: train adapters of that kind instead; the result's
     `model`, and then the policy's, has them. Goes on from the newest whole checkpoint in `directory` if `resume`: a run
-    that was killed ends with the weights of one that was not.
+    that was killed ends with the weights of one that was not. `trainer`: another that is called as
+    `WeightedSFTTrainer` is; `also`: what else decides its outcome, JSON-ready.
 
     Raises `InputError` where an example is longer than the model reads, where `batch` cannot be divided as asked and
     where `directory` holds another run; `DivergedError` where the loss is no longer finite; `CheckpointError` where the
@@ -230,12 +232,11 @@ def run(
         "parameters": sum(parameter.numel() for parameter in inner.parameters()),
         "processes": args.world_size,
         "adapter": None if peft_config is None else _adapter(peft_config),
+        **(also or {}),
     }
     start = begin(directory, identity, resume=resume, main=args.process_index == 0)
-    patched = base_of(inner)
-    own_forward = vars(patched).get("forward")
-    try:
-        trainer = WeightedSFTTrainer(
+    with own_forward(inner):  # TRL puts its fused head into the model, which nobody else asks for
+        tuner = trainer(
             inner,
             args,
             dataset,
@@ -244,13 +245,9 @@ def run(
             peft_config=copy.deepcopy(peft_config),  # PEFT writes into it
             on_log=on_log,
         )
-        train(trainer, start)
-    finally:  # TRL puts its fused head into the model, which nobody else asks for
-        vars(patched).pop("forward", None)
-        if own_forward is not None:
-            patched.forward = own_forward
-    trained = trainer.accelerator.unwrap_model(trainer.model)
+        train(tuner, start)
+    trained = tuner.accelerator.unwrap_model(tuner.model)
     trained.eval()
     if own is not None:
         model.model = trained
-    return SftResult(trained, trainer.state.global_step, trainer.state.log_history, directory)
+    return SftResult(trained, tuner.state.global_step, tuner.state.log_history, directory)

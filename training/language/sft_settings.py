@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from rerank_env.agents.language.models import context_of
 from rerank_env.rewards.arguments import finite, whole
 from rerank_env.rewards.arrays import IntArray
 from rerank_env.rewards.errors import InputError, MissingExtraError
-from rerank_env.training.language.batches import LengthSortedSampler
+from rerank_env.training.language.batches import LengthSortedSampler, divided
 from rerank_env.training.language.checkpoints import KEPT
 
 try:
@@ -103,19 +104,7 @@ def arguments(config: SftConfig, directory: Path, model: Any, *, evaluates: bool
         "dataloader_pin_memory": not on_cpu,
     }
     processes = SFTConfig(**common).world_size
-    micro = min(config.micro_batch or config.batch, max(1, config.batch // processes))
-    if config.batch % (micro * processes):
-        raise InputError(
-            f"batch is {config.batch} but {processes} processes take {micro} examples at once; give a batch that is a "
-            "multiple of both"
-        )
-    parts = config.batch // (micro * processes)
-    return SFTConfig(
-        **common,
-        per_device_train_batch_size=micro,
-        per_device_eval_batch_size=micro,
-        gradient_accumulation_steps=parts,
-    )
+    return SFTConfig(**common, **divided(config.batch, config.micro_batch, processes=processes))
 
 
 def fingerprint(dataset: Any) -> str:
@@ -153,7 +142,7 @@ def check_lengths(dataset: Any, model: Any) -> None:
     if not len(dataset):
         raise InputError("there are no examples to learn from; collect traces first")
     longest = int(lengths(dataset).max())
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    context = context_of(model)
     if context is not None and longest > context:
         raise InputError(
             f"an example has {longest} tokens but the model reads {context}; give the writer a prompt_budget, or leave "

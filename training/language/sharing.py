@@ -9,14 +9,13 @@ prompts, `_V` vocabulary.
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rerank_env.agents.language.models import base_of
-from rerank_env.agents.language.prefix import cache_name, can_share
+from rerank_env.agents.language.prefix import cache_name, can_share, parameters_of
 from rerank_env.rewards.errors import MissingExtraError
 
 try:
@@ -73,7 +72,7 @@ def _shared(
 def _read(model: Any, ids_NW: Tensor, mask_NS: Tensor, *, keep: int, cache: DynamicCache | None = None) -> Tensor:
     """Logits of the last `keep` places; positions are counted without padding, as where answers are generated."""
     kind = type(base_of(model))
-    known = inspect.signature(kind.forward).parameters
+    known = parameters_of(model)
     width = ids_NW.shape[1]
     options: dict[str, Any] = {"use_cache": cache is not None}
     if cache is not None:

@@ -19,17 +19,20 @@ import numpy as np
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import PAD, BoolArray, FloatArray, IntArray
 from rerank_env.rewards.context import HINTS, check_met
+from rerank_env.rewards.errors import InputError
 from rerank_env.rewards.rankings import Verdict, completed, invert, is_identity
 from rerank_env.rewards.slates import Slates
-from rerank_env.training.adapters.records import groups_of, ids_of, signals, slates_of
+from rerank_env.training.adapters.records import REMEDIES, groups_of, ids_of, signals, slates_of
 from rerank_env.training.adapters.trl import TrlReward
 from rerank_env.training.language.lengths import LengthRule
 
 _RULE = LengthRule("invalid", 512)
 
+_REMEDIES = {**REMEDIES, "step": "pass trainer_state, as TRL does"}
+
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Outcomes:
     """What became of N answers, in the order they were given.
 
     `reward_N` is what was paid, penalties for length included; `raw_N` the raw metric; `valid_N`, `identity_N` and
@@ -63,7 +66,7 @@ class WatchedReward(TrlReward):
     lengths: LengthRule = _RULE
     eos_ids: frozenset[int] = frozenset()
     decode: Callable[[Sequence[Sequence[int]]], list[str]] | None = None
-    _last: list[Answers] = field(default_factory=list, init=False, repr=False, compare=False)
+    _last: list[Outcomes] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -77,7 +80,7 @@ class WatchedReward(TrlReward):
         return parse_reward(self.metric)
 
     @property
-    def last(self) -> Answers:
+    def last(self) -> Outcomes:
         """What is known of the answers of the last call."""
         return self._last[-1]
 
@@ -90,13 +93,22 @@ class WatchedReward(TrlReward):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """One number a completion, as `TrlReward` would say; `completion_ids` are needed here."""
-        count, token_ids = len(completions), completion_ids or []
+        """One number a completion, as `TrlReward` would say; `completion_ids` are needed here.
+
+        Raises as `TrlReward` does, and `InputError` without `completion_ids`.
+        """
+        count = len(completions)
+        if completion_ids is None:
+            raise InputError("completion_ids are missing, by which is told how answers ended; pass them, as TRL does")
+        if len(completion_ids) != count:
+            raise InputError(f"completion_ids has {len(completion_ids)} entries for {count} completions; give one each")
         slates = slates_of(columns, count, text_format=self.text_format, needs=self.scorer.needs)
-        tokens_N = np.array([len(ids) for ids in token_ids], dtype=np.int64)
-        finished_N = np.array([bool(ids) and ids[-1] in self.eos_ids for ids in token_ids], dtype=np.bool_)
+        known = () if trainer_state is None else ("step",)
+        self.scorer.check_needs("groups", "tokens", *slates.provides, *known, where="TRL", remedies=_REMEDIES)
+        tokens_N = np.array([len(ids) for ids in completion_ids], dtype=np.int64)
+        finished_N = np.array([bool(ids) and ids[-1] in self.eos_ids for ids in completion_ids], dtype=np.bool_)
         read = self.scorer.read(
-            completions if self.decode is None else self.decode(token_ids),
+            completions if self.decode is None else self.decode(completion_ids),
             slates,
             ids=ids_of(columns, count),
             step=None if trainer_state is None else trainer_state.global_step,
@@ -118,7 +130,7 @@ class WatchedReward(TrlReward):
             counted_N &= ~scored.failed_B
         paid_N = scored.total_B + self.lengths.penalties(tokens_N, finished_N)
         self._last[:] = [
-            Answers(
+            Outcomes(
                 reward_N=paid_N,
                 raw_N=self.quality(scored.rankings_BK, slates, verdicts_B=scored.verdicts_B),
                 valid_N=scored.valid_B,

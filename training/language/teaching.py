@@ -8,7 +8,6 @@ Suffixes: `_N` answers, `_P` tokens of a prompt, `_T` of an answer, `_V` vocabul
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,11 +16,7 @@ from torch import Tensor
 
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.language.sharing import completion_logits
-
-HASH_CHARS = 16
-
-PROBED = 4096
-"""How many weights of each tensor are looked at by themselves; all of them are in its sum and its norm."""
+from rerank_env.training.language.weights import weights_hash
 
 
 class FrozenTeacher:
@@ -51,14 +46,7 @@ class FrozenTeacher:
 
     def fingerprint(self) -> str:
         """A short hash of the weights, which tells one teacher from another when a run is resumed."""
-        digest = hashlib.sha256()
-        for name, weights in sorted(self.model.state_dict().items()):
-            digest.update(f"{name}{tuple(weights.shape)}".encode())
-            flat = weights.detach().flatten()
-            norm = torch.linalg.vector_norm(flat if flat.is_floating_point() else flat.double(), dtype=torch.float64)
-            parts = flat.sum(dtype=torch.float64), norm, flat[:PROBED].sum(dtype=torch.float64)
-            digest.update(torch.stack(parts).cpu().numpy().tobytes())
-        return digest.hexdigest()[:HASH_CHARS]
+        return weights_hash(self.model)
 
 
 def check_same_tokens(student: Any, teacher: Any, *, sizes: tuple[int, int] | None = None) -> None:

@@ -1,9 +1,10 @@
 """What happens beside training: lines of the log, validation, the best weights, and when to stop.
 
 May import numpy, torch, safetensors, transformers, and `rerank_env`. A validation is the mean of a raw metric over
-requests that training never asks, under `policy.rank`; the processes deal the requests among them. The best weights are
-kept in a file of the run, `weights-N.safetensors` with N the step: of the best validation, or the last ones where there
-is none. Only weights that are trained are in it, an adapter's where there is one.
+requests that training never asks, of what the policy answers greedily and unconstrained, whatever its own decoding is;
+the processes deal the requests among them. The best weights are kept in a file of the run, `weights-N.safetensors` with
+N the step: of the best validation, or the last ones where there is none. Only weights that are trained are in it, an
+adapter's where there is one.
 
 Everything that is remembered from one validation to the next is read back from the trainer's own log, which is in its
 checkpoints, so a run that was killed goes on as if it had not been.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +40,11 @@ except ModuleNotFoundError as error:
         f'DAPO needs {error.name}, which is not installed; run: pip install "rerank-env[language]"'
     ) from error
 
-VALIDATION_SEED = 0
-"""Validation must not depend on how far a run has come; greedy policies draw nothing from it anyway."""
-
 OnLog = Callable[[int, Mapping[str, float | None]], None]
 """Told of every update: its number, and named values."""
+
+_UNLOGGED = ("total_flos", "epoch", "step_time")
+"""What the trainer reports and the log leaves out; two runs of the same seed differ in the seconds of a step."""
 
 _WEIGHTS = re.compile(r"weights-([0-9]+)\.safetensors")
 
@@ -92,7 +94,7 @@ class Watch(TrainerCallback):
         """Write a line for every update."""
         if not self.main or not logs or "grad_norm" not in logs:
             return
-        line = {name: _plain(value) for name, value in logs.items() if name not in ("total_flos", "epoch")}
+        line = {name: _plain(value) for name, value in logs.items() if name not in _UNLOGGED}
         self.log.append({"step": state.global_step, **line})
         if self.told is not None:
             self.told(state.global_step, line)
@@ -126,8 +128,9 @@ class Watch(TrainerCallback):
         found: list[float] = []
         if len(rows):
             some = self.validation.take(rows)
-            rankings_BK = trainer.policy.rank(some, rng=np.random.default_rng(VALIDATION_SEED))
-            found = metric.score(rankings_BK, some.slates).total_B.tolist()
+            plain = replace(trainer.policy.decoding, temperature=0.0, constrained=False)
+            rankings_BNK, _ = trainer.policy.answers(some, decoding=plain).read()
+            found = metric.score(rankings_BNK[:, 0], some.slates).total_B.tolist()
         value = math.fsum(gather_object(found)) / len(self.validation)
         self._note(step, value)
         if best_of(self.held_out) == len(self.held_out) - 1:
@@ -137,10 +140,7 @@ class Watch(TrainerCallback):
     def keep(self, step: int) -> None:
         """Write the weights that are trained as those of `step`; `CheckpointError` where that cannot be done."""
         if self.main:
-            path = self.directory / f"weights-{step}.safetensors"
-            with saving(path):
-                weights = {name: p.detach().cpu().contiguous() for name, p in _trained(self.trainer.policy.model)}
-                durable.replace(path, bytes_from_tensors(weights))
+            store(self.trainer.policy.model, self.directory / f"weights-{step}.safetensors")
 
     def _remove(self, unwanted: Callable[[int], bool]) -> None:
         for step, path in kept_weights(self.directory).items():
@@ -154,8 +154,15 @@ def kept_weights(directory: Path) -> dict[int, Path]:
     return {int(match[1]): path for path, match in found.items() if match}
 
 
+def store(model: Any, path: Path) -> None:
+    """Write the weights that are trained. Raises `CheckpointError` where that cannot be done."""
+    with saving(path):
+        weights = {name: p.detach().cpu().contiguous() for name, p in _trained(model)}
+        durable.replace(path, bytes_from_tensors(weights))
+
+
 def restore(model: Any, path: Path) -> None:
-    """Put weights that `Watch.keep` wrote back into the model.
+    """Put weights that `store` wrote back into the model.
 
     Raises `CheckpointError` where the file is missing, torn, or of another model.
     """

@@ -29,7 +29,7 @@ RECIPES: dict[str, str] = {"gr2": "rerank_env.training.recipes.gr2"}
 """The module of each recipe, whose `recipe(data=, size=, options=, changes=)` makes it."""
 
 
-def _unknown(_: RunFolder) -> Mapping[str, float]:
+def _unknown(_: RunFolder, __: Collection[str]) -> Mapping[str, float]:
     return {}
 
 
@@ -42,7 +42,8 @@ class Recipe:
     """A plan and what is said of it.
 
     `about` goes into `run.json`: recipe, data, size and settings. `card` makes the model card of what is finished in a
-    run's folder. `minutes` foretells how long each stage takes, those left out next to nothing; `machine` says on what.
+    run's folder. `minutes`, given a run's folder and the stages of it that will be forgotten, foretells how long each
+    stage takes, those left out next to nothing; `machine` says on what.
     `check`, given the stages that are to be run, raises where a setting cannot be used or a library is missing: before
     the first of them, not at the last.
     """
@@ -50,7 +51,7 @@ class Recipe:
     plan: Plan
     about: Mapping[str, Any]
     card: Callable[[RunFolder], str]
-    minutes: Callable[[RunFolder], Mapping[str, float]] = _unknown
+    minutes: Callable[[RunFolder, Collection[str]], Mapping[str, float]] = _unknown
     machine: str = ""
     check: Callable[[Collection[str]], None] = _nothing
 

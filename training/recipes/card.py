@@ -100,13 +100,15 @@ def _front(run: Mapping[str, Any], about: About, told: Mapping[str, Any] | None)
 
 
 def _training(folder: RunFolder, run: Mapping[str, Any], stages: list[str]) -> str:
-    told = "\n".join(f"    {line}" for line in json.dumps(run.get("settings", {}), indent=1).splitlines())
     lines = ["| stage | minutes | measured |", "| --- | --- | --- |"]
+    settings: list[str] = []
     for name in stages:
         record = folder.record(name)
         if record is None:
             lines.append(f"| {name} | | not finished |")
             continue
+        begun = folder.started(name) or {}
+        settings.append(f"    {name}: {json.dumps(begun.get('settings', {}))}")
         measured = "; ".join(f"{_short(key)} {_short(value)}" for key, value in folder.metrics(name).items())
         lines.append(f"| {name} | {record.seconds / 60:.1f} | {measured} |")
     versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
@@ -115,7 +117,7 @@ def _training(folder: RunFolder, run: Mapping[str, Any], stages: list[str]) -> s
         [
             *([f"Made by `{command}`."] if command else []),
             "\n".join(lines),
-            f"Settings, seeds included:\n\n{told}",
+            *(["Settings that each stage was made with:", "\n".join(settings)] if settings else []),
             f"Versions: {versions}.",
         ]
     )

@@ -18,14 +18,16 @@ from rerank_env.training.recipes.settings import Gr2Settings
 
 
 def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
-    """`settings` with each of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", in turn.
+    """`settings` with all of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", the later where two change the same.
 
-    Values are read as what the field has: numbers, true or false, texts as they stand, and seeds as "0,1,2". Raises
-    `UnknownNameError` for a group or a field that there is not, and `InputError` for what is no such value.
+    They are made at once, so those that fit only together may come in any order. Values are read as what the field
+    has: numbers, true or false, texts as they stand, and seeds as "0,1,2". Raises `UnknownNameError` for a group or a
+    field that there is not, and `InputError` for what is no such value.
 
     >>> changed(Gr2Settings(), ["dapo.steps=20", "seeds=4,5"]).seeds
     (4, 5)
     """
+    made: dict[str, Any] = {}
     for change in changes:
         name, sign, value = (part.strip() for part in change.partition("="))
         if not (name and sign):
@@ -33,14 +35,14 @@ def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
         group, _, setting = name.partition(".")
         one_of("setting", group, [known.name for known in fields(settings)])
         if not setting:
-            settings = replace(settings, **{group: _read(name, value, type(settings), group)})
+            made[group] = _read(name, value, type(settings), group)
             continue
-        inner = getattr(settings, group)
+        inner = made.get(group, getattr(settings, group))
         if not hasattr(inner, "__dataclass_fields__"):
             raise InputError(f"{group} has no parts; write {group}=VALUE")
         one_of(f"setting of {group}", setting, [known.name for known in fields(inner)])
-        settings = replace(settings, **{group: replace(inner, **{setting: _read(name, value, type(inner), setting)})})
-    return settings
+        made[group] = replace(inner, **{setting: _read(name, value, type(inner), setting)})
+    return replace(settings, **made)
 
 
 def _read(name: str, text: str, owner: type, setting: str) -> Any:

@@ -22,12 +22,12 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rerank_env import durable
 from rerank_env.rewards.errors import CheckpointError, InputError
+from rerank_env.training.versions import versions
 
 RUN, CONFIG, METRICS, DONE = "run.json", "config.json", "metrics.json", "done.json"
 TRAINING = "training"
@@ -103,7 +103,7 @@ class RunFolder:
                     f"{self.directory} holds a run with {key} {before.get(key)!r}, not {about.get(key)!r}; name "
                     "another directory"
                 )
-        _write(self.directory / RUN, {**about, "versions": versions()})
+        _write(self.directory / RUN, {**about, "versions": made_with()})
 
     def described(self) -> dict[str, Any]:
         """What `describe` wrote, empty where nothing did. Raises `CheckpointError` where it cannot be read."""
@@ -164,7 +164,7 @@ class RunFolder:
             result=hash_of({path: file.sha256 for path, file in files.items()}),
             seconds=round(seconds, 3),
             finished=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            versions=versions(),
+            versions=made_with(),
         )
         _write(self.stage(name) / DONE, asdict(record))
         return record
@@ -257,15 +257,9 @@ def hash_of(value: Any) -> str:
         ) from error
 
 
-def versions() -> dict[str, str]:
-    """Python, the platform and the `PACKAGES` that are installed, each with its version."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+def made_with() -> dict[str, str]:
+    """The platform, Python and the `PACKAGES` that are installed, each with its version."""
+    return {"platform": platform.platform(), **versions(PACKAGES)}
 
 
 def _sha256(path: Path) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -48,6 +47,11 @@ NAMES: Mapping[str, str] = {
 TOGETHER = ("midtrain", *NAMES)
 """The stages that several processes can run at once."""
 
+VERSIONS: Mapping[str, int] = {}
+"""By the name of a stage the number of what its code does, 1 where it is not here. A change by which the same settings
+and inputs make something else raises it, so that what was made before is told from it.
+"""
+
 USAGE = """```python
 import numpy as np
 from rerank_env.agents.language import LanguagePolicy
@@ -78,11 +82,11 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
         "size": size,
         "options": options,
         "settings": asdict(settings),
-        "command": shlex.join(["rerank", *sys.argv[1:]]),
+        "command": _command(data, size, options, changes),
     }
 
-    def minutes(folder: RunFolder) -> Mapping[str, float]:
-        counted = folder.metrics("data")
+    def minutes(folder: RunFolder, forgotten: Collection[str]) -> Mapping[str, float]:
+        counted = {} if "data" in forgotten else folder.metrics("data")
         learned_from, tested = NOMINAL[data]
         return foretold(
             chosen,
@@ -156,7 +160,7 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
         wanted |= set(needs) if name in wanted else set()
     return Plan(
         [
-            Stage(name, Later(run, of), tuple(needs), given, together=name in TOGETHER)
+            Stage(name, Later(run, of), tuple(needs), given, VERSIONS.get(name, 1), together=name in TOGETHER)
             for name, run, of, needs, given in told
             if name in wanted
         ]
@@ -189,8 +193,7 @@ def evaluated(work: Work) -> Mapping[str, Any]:
     from rerank_env.agents.lambdamart import LambdaMart
     from rerank_env.agents.linear import LinearPlackettLuce
     from rerank_env.training.recipes.inputs import LAMBDAMART, LINEAR, prepared
-    from rerank_env.training.recipes.reinforcing import seed_folder
-    from rerank_env.training.recipes.student import POLICY, decoding_of, load_policy
+    from rerank_env.training.recipes.policies import POLICY, decoding_of, load_policy, seed_folder
 
     found, seeds = prepared(work.inputs["data"], work.settings), work.settings["seeds"]
     rivals = work.inputs["rivals"]
@@ -219,7 +222,14 @@ def evaluated(work: Work) -> Mapping[str, Any]:
 
 
 def _check(settings: Gr2Settings, todo: Collection[str]) -> None:
-    import_module(f"{PACKAGE}.learning").check(settings, todo)
+    import_module(f"{PACKAGE}.checking").check(settings, todo)
+
+
+def _command(data: str, size: str, options: str | None, changes: Sequence[str]) -> str:
+    """What makes such a run from a shell, however it was begun."""
+    told = ["rerank", "recipe", "gr2", "--data", data, "--size", size]
+    told += [] if options is None else ["--options", options]
+    return shlex.join([*told, *(part for change in changes for part in ("--set", change))])
 
 
 def _about(data: str, size: str, options: str | None, settings: Gr2Settings) -> About:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,11 @@ from rerank_env.rewards.arguments import one_of
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError
 from rerank_env.semantic_ids import SemanticIds
 from rerank_env.training.fingerprints import requests_hash
+from rerank_env.training.recipes.settings import without
 from rerank_env.training.recipes.stages import Work
+
+if TYPE_CHECKING:
+    from rerank_env.agents.semantic_ids import CoderSettings
 
 ABOUT, IDS, CODER, REMARKS = "lists.json", "ids", "coder", "remarks"
 LAMBDAMART, LINEAR = "lambdamart", "linear"
@@ -152,21 +156,26 @@ def joined(parts: list[Requests]) -> Requests:
 
 def make_ids(work: Work) -> Mapping[str, Any]:
     """Stage: semantic IDs of the whole catalogue, from texts and from the purchases that may be seen."""
-    from rerank_env.agents.semantic_ids import CoderSettings, RqVaeConfig, build
+    from rerank_env.agents.semantic_ids import build
 
-    found = prepared(work.inputs["data"], work.settings)
-    given = dict(work.settings["ids"])
-    vae = RqVaeConfig(epochs=given.pop("epochs"))
-    settings = CoderSettings(**given, vae=vae, seed=work.settings["seed"])
+    found, settings = prepared(work.inputs["data"], work.settings), coder_of(work.settings)
     made = build(
         found.log,
         found.targets.seen_N,
         settings,
-        progress=lambda epoch: work.tell("epochs of the RQ-VAE", epoch.epoch, vae.epochs),
+        progress=lambda epoch: work.tell("epochs of the RQ-VAE", epoch.epoch, settings.vae.epochs),
     )
     semantic_ids.save(made.ids, work.folder / IDS)
     made.coder.save_pretrained(work.folder / CODER)
     return {"items": len(made.ids), "uniqueness": float(made.ids.uniqueness_L()[-1])}
+
+
+def coder_of(settings: Mapping[str, Any]) -> CoderSettings:
+    """How semantic IDs are made, by the settings `ids` and `seed`. Raises `InputError` for what cannot be."""
+    from rerank_env.agents.semantic_ids import CoderSettings, RqVaeConfig
+
+    given = without(settings["ids"], "epochs")
+    return CoderSettings(**given, vae=RqVaeConfig(epochs=settings["ids"]["epochs"]), seed=settings["seed"])
 
 
 def make_remarks(work: Work) -> Mapping[str, Any]:
@@ -174,17 +183,22 @@ def make_remarks(work: Work) -> Mapping[str, Any]:
     found = prepared(work.inputs["data"], work.settings)
     evidence = Evidence.fit(found.log, found.targets.seen_N)
     told = work.settings["remarks"]
-    features = [name.strip() for name in told["features"].split(",") if name.strip()]
-    remarks = EvidenceRemarks.fit(evidence, found.learn, features=features, levels=told["levels"])
+    remarks = EvidenceRemarks.fit(evidence, found.learn, features=features_of(told), levels=told["levels"])
     remarks.save(work.folder / REMARKS)
     return {"words": list(remarks.names)}
+
+
+def features_of(remarked: Mapping[str, Any]) -> list[str]:
+    """The names of the features that are remarked on."""
+    return [name.strip() for name in remarked["features"].split(",") if name.strip()]
 
 
 def fit_rivals(work: Work) -> Mapping[str, Any]:
     """Stage: LambdaMART, several seeds, and the linear Plackett-Luce model, both on all lists of validation.
 
-    Those are users the first stage never learned from; on this project's data both rivals are better so than fitted on
-    the cross-fitted lists of train, so it is the stronger form that a policy has to beat.
+    Their users are those of train, and their targets are purchases that the first stage never saw (leave-one-out). On
+    this project's data both rivals are better so than fitted on the cross-fitted lists of train, so it is the stronger
+    form that a policy has to beat.
     """
     found = prepared(work.inputs["data"], work.settings)
     evidence = Evidence.fit(found.log, found.targets.seen_N)

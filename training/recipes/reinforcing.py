@@ -12,51 +12,39 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rerank_env import durable
 from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.data.requests import Requests
 from rerank_env.training.language import dapo, preflight
 from rerank_env.training.language.dapo import DapoConfig
-from rerank_env.training.language.stopping import StopRule
+from rerank_env.training.logs import LOG_NAME
 from rerank_env.training.recipes.folder import TRAINING
-from rerank_env.training.recipes.inputs import Prepared
-from rerank_env.training.recipes.stages import Work
-from rerank_env.training.recipes.student import (
+from rerank_env.training.recipes.policies import (
     POLICY,
+    Materials,
     adapted,
     decoding_of,
+    finer,
     keep_policy,
     load_policy,
     materials,
+    seed_folder,
     watched,
 )
+from rerank_env.training.recipes.stages import Work
 
-LOG, RESULT, PREFLIGHT = "metrics.jsonl", "result.json", "preflight.json"
-
-
-def finer(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `DapoConfig` by the groups `surrogate`, `stopping` and `memory`, as far as `settings` have them."""
-    given = {**settings.get("surrogate", {}), **settings.get("memory", {})}
-    if "stopping" in settings:
-        told: dict[str, Any] = {name: value or None for name, value in settings["stopping"].items()}
-        given["stopping"] = StopRule(**told)
-    return given
-
-
-def seed_folder(folder: Path, seed: int) -> Path:
-    """Where a stage keeps what it made with that seed."""
-    return folder / f"seed-{seed}"
+RESULT, PREFLIGHT = "result.json", "preflight.json"
 
 
 def reinforce(work: Work) -> Mapping[str, Any]:
     """Stage: the policy of another stage, reinforced for the `reward` of the settings."""
-    found, start = materials(work).found, work.inputs[work.settings["start"]] / POLICY
+    start = work.inputs[work.settings["start"]] / POLICY
     begin = partial(load_policy, start, work.settings)
-    return _runs(work, found, lambda _: begin(), work.settings["dapo"])
+    return _runs(work, materials(work), lambda _: begin(), work.settings["dapo"])
 
 
 def internalise(work: Work) -> Mapping[str, Any]:
@@ -67,15 +55,16 @@ def internalise(work: Work) -> Mapping[str, Any]:
         reasoned = load_policy(seed_folder(work.inputs["dapo"], seed) / POLICY, work.settings)
         return LanguagePolicy(reasoned.model, reasoned.tokenizer, given.direct, remarks=given.remarks)
 
-    return _runs(work, given.found, asked_directly, work.settings["dapo"] | work.settings["internalise"])
+    return _runs(work, given, asked_directly, work.settings["dapo"] | work.settings["internalise"])
 
 
 def _runs(
-    work: Work, found: Prepared, start: Callable[[int], LanguagePolicy], told: Mapping[str, Any]
+    work: Work, given: Materials, start: Callable[[int], LanguagePolicy], told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A run for each seed, and the means over seeds of what all of them measured."""
+    """A run for each seed, on the same requests, and the means over seeds of what all of them measured."""
     reward = work.settings["reward"]
-    runs = [_run(work, found, seed, start, reward, told) for seed in work.settings["seeds"]]
+    learn, watch = given.remarks.on(given.found.learn), given.remarks.on(given.found.watch)
+    runs = [_run(work, learn, watch, seed, start, reward, told) for seed in work.settings["seeds"]]
     shared = [name for name in runs[0] if all(name in run for run in runs)]
     looked = work.training / PREFLIGHT
     before = {"dead groups before": json.loads(looked.read_bytes())["dead_share"]} if looked.is_file() else {}
@@ -84,7 +73,8 @@ def _runs(
 
 def _run(
     work: Work,
-    found: Prepared,
+    learn: Requests,
+    watch: Requests,
     seed: int,
     start: Callable[[int], LanguagePolicy],
     reward: str,
@@ -100,35 +90,35 @@ def _run(
     policy.model = adapted(policy.model, work.settings["model"]["adapter"], seed=work.settings["seed"])
     policy.decoding = decoding_of(work.settings, max_tokens=told["max_tokens"])
     config = DapoConfig(**told, **finer(work.settings), seed=seed)
-    _look_first(work, policy, found, reward, config)
+    _look_first(work, policy, learn, reward, config)
     result = dapo.run(
         policy,
-        found.learn,
+        learn,
         reward,
         directory=folder / TRAINING,
         config=config,
-        validation=found.watch,
+        validation=watch,
         on_log=lambda step, _: work.tell(f"seed {seed}", step, config.steps * config.updates_per_step),
     )
     measured = {
         "updates": float(result.updates),
         "best update": float(result.best_update),
         "stopped early": float(result.stopped is not None),
-        **watched(policy, found.watch),
+        **watched(policy, watch),
     }
     keep_policy(work, policy, folder)
     if work.crew.is_main:
-        shutil.copyfile(result.log_path, folder / LOG)
+        shutil.copyfile(result.log_path, folder / LOG_NAME)
         durable.replace(folder / RESULT, (json.dumps(measured) + "\n").encode())
     work.crew.wait()
     return measured
 
 
-def _look_first(work: Work, policy: LanguagePolicy, found: Prepared, reward: str, config: DapoConfig) -> None:
+def _look_first(work: Work, policy: LanguagePolicy, learn: Requests, reward: str, config: DapoConfig) -> None:
     """Say, once a stage, whether there is anything to learn from and what to do where there is little."""
     path = work.training / PREFLIGHT
     if work.crew.is_main and not path.is_file():
-        seen = preflight.report(policy, found.learn, reward, config=config)
+        seen = preflight.report(policy, learn, reward, config=config)
         durable.replace(path, (json.dumps(asdict(seen), indent=1) + "\n").encode())
         work.say(
             f"before training, {seen.dead_share:.0%} of {seen.groups} groups say nothing and {seen.valid:.0%} of their "

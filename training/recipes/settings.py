@@ -2,7 +2,7 @@
 
 Groups are frozen dataclasses of plain values. Where a group has fields of a trainer's own configuration (`sft`, `opd`,
 `dapo`, `midtrain`), they have the same names there, and are checked there too, before anything starts. May import
-`rerank_env.rewards` and the standard library.
+`rerank_env.agents.evidence`, `rerank_env.rewards` and the standard library.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from rerank_env.agents.evidence.words import DEFAULT
 from rerank_env.rewards.arguments import finite, one_of, whole
 from rerank_env.rewards.errors import InputError
 
 LEARN_FROM = ("train", "validation", "both")
 TEACHERS = ("rule", "local", "server")
 STARTS = ("midtrain", "sft-targeted", "sft-rejection")
+"""The stages whose policy OPD may begin with, and reinforcement too, which may also begin with that of OPD."""
+
 ROWS = ("sft-targeted", "sft-rejection", "teacher", "opd", "dapo-naive", "dapo", "dapo-gain", "internalise")
 """The stages that make a policy which the table can compare."""
 
@@ -31,7 +34,7 @@ DISTILLED = ("teacher", "sft-rejection")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lists:
+class ListsSettings:
     """Which lists are learned from: `learn_from` those of the training split, of validation, or of both; at most `most`
     of them (0: all), drawn at random. The lists of so many validation users as have `watch` of them choose and stop: no
     list of validation that is watched is learned from.
@@ -56,7 +59,7 @@ class Ids:
 class Remarked:
     """What is remarked on in prompts: `features`, with commas between them, in `levels`; see `EvidenceRemarks`."""
 
-    features: str = "score_z,next_last,near_last_3,text_max,lift_mean"
+    features: str = ",".join(DEFAULT)
     levels: int = 10
 
 
@@ -106,7 +109,7 @@ class Midtrain:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traces:
+class TracesSettings:
     """Who explains: `teacher` "rule", "local" (the model `name`) or "server" (the model `name` at `url`), asked at most
     `tries` times a request in rejection mode, for at most `most` requests (0: all), at `temperature`. With
     `copies` every request is asked about so many times, each in an order of its own: more to learn from where teachers
@@ -140,7 +143,7 @@ class Sft:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Teacher:
+class TeacherSettings:
     """Whom OPD imitates: a model of this shape (or pretrained `base`, which must share the student's vocabulary), mid-
     trained and fine-tuned as the student is, on the rejection traces, with learning rate `lr`; then frozen.
     """
@@ -254,7 +257,7 @@ class Answering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class EvaluationSettings:
     """Of how many bootstrap `resamples` the intervals of the table are."""
 
     resamples: int = 2000
@@ -269,20 +272,20 @@ class Gr2Settings:
     seed: int = 0
     seeds: tuple[int, ...] = (0, 1, 2)
     rows: tuple[str, ...] = ROWS
-    lists: Lists = field(default_factory=Lists)
+    lists: ListsSettings = field(default_factory=ListsSettings)
     ids: Ids = field(default_factory=Ids)
     remarks: Remarked = field(default_factory=Remarked)
     model: Model = field(default_factory=Model)
     wording: Wording = field(default_factory=Wording)
     answering: Answering = field(default_factory=Answering)
     midtrain: Midtrain = field(default_factory=Midtrain)
-    traces: Traces = field(default_factory=Traces)
+    traces: TracesSettings = field(default_factory=TracesSettings)
     sft: Sft = field(default_factory=Sft)
-    teacher: Teacher = field(default_factory=Teacher)
+    teacher: TeacherSettings = field(default_factory=TeacherSettings)
     opd: Opd = field(default_factory=Opd)
     dapo: Dapo = field(default_factory=Dapo)
     internalise: Internalise = field(default_factory=Internalise)
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     surrogate: Surrogate = field(default_factory=Surrogate)
     stopping: Stopping = field(default_factory=Stopping)
     memory: Memory = field(default_factory=Memory)
@@ -302,7 +305,11 @@ class Gr2Settings:
         one_of("traces.teacher", self.traces.teacher, TEACHERS)
         one_of("opd.start", self.opd.start, STARTS)
         one_of("opd.teacher", self.opd.teacher, DISTILLED)
-        one_of("dapo.start", self.dapo.start, STARTS)
+        if self.opd.start == self.opd.teacher:
+            raise InputError(
+                f"opd.start and opd.teacher are both {self.opd.start!r}, and nobody learns from itself; change one"
+            )
+        one_of("dapo.start", self.dapo.start, (*STARTS, "opd"))
         for group in fields(self):
             value = getattr(self, group.name)
             for setting in fields(value) if hasattr(value, "__dataclass_fields__") else ():
@@ -325,6 +332,11 @@ class Gr2Settings:
             for name, group in self.group(*names).items()
         }
         return {name: group for name, group in found.items() if group}
+
+
+def without(group: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The settings of a group but for those named."""
+    return {name: value for name, value in group.items() if name not in names}
 
 
 _DEFAULTS: Mapping[str, Any] = {

@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,11 +134,17 @@ class Plan:
         names = list(self.stages)
         return [name for name in names if name in only] if only else names[: names.index(until) + 1 if until else None]
 
-    def states(self, folder: RunFolder) -> dict[str, str]:
-        """How far each stage is: `FINISHED`, `INTERRUPTED`, `NEW`, `OUTDATED`, or `WAITING` for one it needs."""
+    def states(self, folder: RunFolder, *, forgotten: Collection[str] = ()) -> dict[str, str]:
+        """How far each stage is: `FINISHED`, `INTERRUPTED`, `NEW`, `OUTDATED`, or `WAITING` for one it needs.
+
+        What the `forgotten` left is not read, which may be why they are.
+        """
         results: dict[str, str] = {}
         states: dict[str, str] = {}
         for name, stage in self.stages.items():
+            if name in forgotten:
+                states[name] = NEW if all(need in results for need in stage.needs) else WAITING
+                continue
             states[name] = self._state(stage, folder, results)
             record = folder.record(name) if states[name] == FINISHED else None
             if record is not None:
@@ -162,9 +168,9 @@ class Plan:
 
         `restart` first forgets those stages and all that depend on them, whether they are to be run or not. `about` is
         written into `run.json`, which else keeps what it says; see `RunFolder.describe`. `afterwards` is called at the
-        end, also where a stage failed, while the folder is still held. Under several processes all of them call this,
-        and the main one writes. What a stage is made from, by way of others or not, is read once and compared with the
-        hashes in its record.
+        end, while the folder is still held; also where a stage failed, whose error is then the one raised. Under
+        several processes all of them call this, and the main one writes. What a stage is made from, by way of others or
+        not, is read once and compared with the hashes in its record.
 
         Raises `InputError` where a stage needs one that is neither finished nor to be run, it or one that it needs was
         made from other settings or inputs, it cannot be run by several processes, or its folder is not of a run;
@@ -185,6 +191,7 @@ class Plan:
                 for name in reversed(forgotten):
                     folder.forget(name)
             crew.wait()
+            ended = afterwards if afterwards is not None and crew.is_main else _quiet
             try:
                 for name in chosen:
                     results, state = self._look(self.stages[name], folder)
@@ -197,9 +204,11 @@ class Plan:
                     crew.wait()
                     if on_stage is not None:
                         on_stage(name, FINISHED)
-            finally:
-                if afterwards is not None and crew.is_main:
-                    afterwards()
+            except BaseException:
+                with suppress(Exception):  # what ended the run is what has to be told
+                    ended()
+                raise
+            ended()
             return {name: folder.metrics(name) for name, state in self.states(folder).items() if state == FINISHED}
 
     def _look(

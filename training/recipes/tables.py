@@ -23,7 +23,6 @@ from rerank_env.data.requests import Requests
 from rerank_env.rewards import rankings
 from rerank_env.rewards.arguments import whole
 from rerank_env.rewards.arrays import IntArray
-from rerank_env.rewards.bootstrap import Interval
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.evaluate import INCOMING, Evaluation, evaluate, ranked
 from rerank_env.training.fingerprints import requests_hash
@@ -86,20 +85,11 @@ class Table:
         """The share of targets that are listed."""
         return None if self.asked is None else self.found.n_requests / self.asked
 
-    def relative(self, name: str, metric: str) -> Interval:
-        """The gain over the incoming order as a share of the incoming order's mean; both vary with the users drawn.
-
-        nan where the incoming order has none.
-        """
-        column, base = (self.found._column(row, metric) for row in (name, INCOMING))
-        ratio = self.found.bootstrap.ratio(column, base)
-        return Interval(ratio.value - 1.0, ratio.low - 1.0, ratio.high - 1.0)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready: `Evaluation.to_dict` with, in each row, relative gains, the rival and the whole system."""
         told = self.found.to_dict()
         for name, row in told["rows"].items():
-            row["relative"] = {metric: self.relative(name, metric).to_dict() for metric in METRICS}
+            row["relative"] = {metric: self.found.relative(name, metric).to_dict() for metric in METRICS}
             if self.rival is not None and name != self.rival:
                 row["over_rival"] = {m: self.found.difference(name, self.rival, m).to_dict() for m in METRICS}
             if self.listed is not None:

@@ -9,10 +9,8 @@ journal of what was paid since the last of them. Running the same call again ask
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,7 @@ from rerank_env.training.language.traces.leaks import check_remarks, judged_rows
 from rerank_env.training.language.traces.proposals import Teacher
 from rerank_env.training.language.traces.settling import Asking
 from rerank_env.training.language.traces.store import Trace, Traces
+from rerank_env.training.versions import versions
 
 ENGINES = ("local", "ray")
 PACKAGES = ("rerank-env", "numpy", "openai", "pyarrow", "ray", "torch", "transformers")
@@ -131,15 +130,5 @@ def _made_of(requests: Requests, asking: Asking) -> dict[str, Any]:
         "requests": manifest.fingerprint(requests),
         "rows": len(requests),
         "prompts": asking.sample(requests),
-        manifest.VERSIONS: {"python": platform.python_version(), **_versions()},
+        manifest.VERSIONS: versions(PACKAGES),
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

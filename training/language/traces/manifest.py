@@ -48,7 +48,7 @@ def agree(folder: Path, manifest: Mapping[str, Any]) -> None:
     if there is None:
         if any(folder.glob("*.parquet")):
             raise CheckpointError(f"{folder} has traces but no {MANIFEST}; name another directory")
-        durable.replace(folder / MANIFEST, (json.dumps(now, indent=2) + "\n").encode())
+        write(folder, now)
         return
     for field in dict.fromkeys([*now, *there]):
         if field != VERSIONS and there.get(field) != now.get(field):
@@ -56,6 +56,11 @@ def agree(folder: Path, manifest: Mapping[str, Any]) -> None:
                 f"{field} is {now.get(field)!r} but the traces in {folder} were begun with {there.get(field)!r}; "
                 "restore it, or name another directory"
             )
+
+
+def write(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest. Raises `CheckpointError` where the disk refuses."""
+    durable.replace(folder / MANIFEST, (json.dumps(dict(manifest), indent=2) + "\n").encode())
 
 
 def fingerprint(requests: Requests) -> str:

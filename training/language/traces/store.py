@@ -121,6 +121,19 @@ class Traces:
             raise DataError(f"request {int(rows_T[again])} is in {folder} twice; remove one of the parts that have it")
         return cls(table, manifest)
 
+    def save(self, directory: str | Path) -> None:
+        """Write all rows into one part, and the manifest without versions: equal traces leave equal files.
+
+        What traces the directory held before are gone, and until all is written there are none. Raises
+        `CheckpointError` where the disk refuses.
+        """
+        folder = Path(directory)
+        with durable.writing(folder):
+            for stale in (folder / manifests.MANIFEST, *parts(folder)):
+                stale.unlink(missing_ok=True)
+        _write(folder / PART.format(number=0), self.table)
+        manifests.write(folder, {name: told for name, told in self.manifest.items() if name != manifests.VERSIONS})
+
     def __len__(self) -> int:
         """How many rows."""
         return int(self.table.num_rows)
@@ -187,10 +200,14 @@ def write_part(folder: Path, rows: Iterable[Trace]) -> Path:
     found = parts(folder)
     number = int(found[-1].stem.split("-")[1]) + 1 if found else 0
     path = folder / PART.format(number=number)
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist([vars(row) for row in rows], schema=SCHEMA), buffer)
-    durable.replace(path, buffer.getvalue())
+    _write(path, pyarrow.Table.from_pylist([vars(row) for row in rows], schema=SCHEMA))
     return path
+
+
+def _write(path: Path, table: Any) -> None:
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    durable.replace(path, buffer.getvalue())
 
 
 def settled_rows(folder: Path) -> IntArray:

@@ -96,9 +96,8 @@ class ServerTeacher:
     def stream(self, asked: Asked, *, targets_B: IntArray | None, seeds_B: IntArray) -> Iterator[tuple[int, Proposal]]:
         """Rows and proposals as they come. Raises `ServerError` behind all that were under way."""
         hinted = asked if targets_B is None else targeted(asked, targets_B)
-        tagged = asked.text_format.startswith("tagged-")
         chats = [prompt.chat for prompt in hinted.prompts]
         for row, reply in self.server.stream(chats, seeds=seeds_B.tolist()):
-            text = reply.completion if tagged else reply.text
+            text = reply.completion(asked.text_format)
             (proposal,) = read(some(asked, [row]), [text], [reply.tokens_in], [reply.tokens_out])
             yield row, proposal

@@ -1,0 +1,89 @@
+"""What is told before the first stage of a GR2 run: settings that a stage would refuse hours later, what is missing.
+
+Settings are checked by making of them what a stage makes of them, as far as no data are needed for that. May import
+torch, the extra `language`, its neighbours and the layers below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from rerank_env.agents.evidence.words import WORDS
+from rerank_env.agents.language.decoding import Decoding
+from rerank_env.prompts import template_of
+from rerank_env.rewards import parse_reward
+from rerank_env.rewards.arguments import one_of, whole
+from rerank_env.rewards.errors import InputError
+from rerank_env.rewards.formats import FORMATS, has_reasoning
+from rerank_env.training.language import dapo, midtrain, opd
+from rerank_env.training.language.sft_settings import SftConfig
+from rerank_env.training.recipes.inputs import coder_of, features_of
+from rerank_env.training.recipes.learning import TRACES, WEIGHTS, server_of
+from rerank_env.training.recipes.policies import finer
+from rerank_env.training.recipes.settings import REWARDS, Gr2Settings, without
+
+
+def check(settings: Gr2Settings, todo: Collection[str] = ()) -> None:
+    """Raise where a stage would refuse its settings, a library or a key is missing: before any of `todo` starts."""
+    told, seed = asdict(settings), settings.seed
+    if settings.midtrain.steps:
+        midtrain.MidtrainConfig(**told["midtrain"], **told["memory"], seed=seed)
+    SftConfig(**without(told["sft"], *WEIGHTS), **told["memory"], seed=seed)
+    opd.OpdConfig(**without(told["opd"], "start", "teacher"), **finer(told), seed=seed)
+    reinforced = without(told["dapo"], "start", *REWARDS)
+    for group in (reinforced, reinforced | told["internalise"]):
+        dapo.DapoConfig(**group, **finer(told), seed=seed)
+    for reward in REWARDS:
+        parse_reward(told["dapo"][reward])
+    for text_format in (settings.wording.text_format, settings.wording.direct_format):
+        one_of("text format", text_format, FORMATS)
+    template_of(settings.wording.template)
+    if not has_reasoning(settings.wording.text_format):
+        raise InputError(
+            f"wording.text_format is {settings.wording.text_format!r}, which has no room for reasons; use a tagged one"
+        )
+    coder_of(told)
+    _remarked(told["remarks"])
+    _models(told, todo)
+    if any(name.startswith(TRACES) for name in todo):
+        _asked(told)
+
+
+def _remarked(remarks: Mapping[str, Any]) -> None:
+    features = features_of(remarks)
+    for feature in features:
+        one_of("feature in remarks.features", feature, WORDS)
+    if not features or len(set(features)) < len(features):
+        raise InputError(f"remarks.features is {remarks['features']!r}; name at least one feature, and each once")
+    whole("remarks.levels", remarks["levels"], least=2)
+
+
+def _models(settings: Mapping[str, Any], todo: Collection[str]) -> None:
+    """The dtype of all models, and the shapes of those that are made from nothing."""
+    name = settings["model"]["dtype"]
+    dtype = getattr(torch, name, None)
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"model.dtype is {name!r}; give one that torch has for weights, such as float32 or bfloat16")
+    for group in ("model", *(["teacher"] if "teacher" in todo else [])):
+        shape = settings[group]
+        for size in ("width", "layers", "heads") if not shape["base"] else ():
+            whole(f"{group}.{size}", shape[size], least=1)
+        if not shape["base"] and shape["width"] % (2 * shape["heads"]):
+            raise InputError(
+                f"{group}.width is {shape['width']}, no even multiple of {shape['heads']} heads; change one of them"
+            )
+
+
+def _asked(settings: Mapping[str, Any]) -> None:
+    """The teacher whom traces are asked of, where it is a model."""
+    traces = settings["traces"]
+    if traces["teacher"] == "server":
+        server_of(settings)
+    if traces["teacher"] == "local":
+        if not traces["name"]:
+            raise InputError("traces.name is '', and the local teacher needs a model; give its hub id or folder")
+        Decoding(max_tokens=traces["max_tokens"], temperature=traces["temperature"])
