@@ -1,6 +1,6 @@
 """Is the policy gradient of block diffusion right? Named estimators against gradients that are known exactly.
 
-Run: python benchmarks/estimator_truth.py                  (about two minutes on one core)
+Run: python benchmarks/estimator_truth.py                  (about a minute on one idle core)
 
 A tiny random transformer writes four tokens of three in two blocks of two. Completions and all ways to decode them are
 enumerated (`estimator_toy`), each completion is paid a random reward, and its advantage is that less the mean, so the
@@ -19,7 +19,8 @@ what reinforcement learning climbs along at its first inner step, and e the exac
     error     the largest difference of the log-probability from the truth: of what was committed for `replay`, which
               leaves the order out, else of the completion under that way to decode
     excess    the largest amount by which it is above the truth
-    canvases  blocks of tokens that are read for a completion, all of them in one pass of the model
+    canvases  noisy blocks that are read for a completion
+    forwards  passes of the model that a completion needs for these
 
 "replay and order" adds the gradient of the log-probability of the order, which only an enumeration knows. `gpl` fills
 an answer of three slots, in two blocks. Value, low and high: the median over the seeds, and their range.
@@ -90,13 +91,15 @@ class Judge:
         plans |= {
             estimator: [expected(estimator, one, setting) for one in written] for estimator in (Elbo(), Coupled())
         }
-        values = {estimator: self.values(some) for estimator, some in plans.items()}
+        values = {estimator: self.values(some)[0] for estimator, some in plans.items()}
         drawn: dict[Likelihood, list[Plan]] = {
             estimator: estimator.plan(
                 [one for one in written for _ in range(DRAWS)], replace(setting, generator=self.generator)
             )
             for estimator in (Elbo(), Coupled())
         }
+        with torch.no_grad():
+            cost = {estimator: self.values(drawn.get(estimator, some))[1] for estimator, some in plans.items()}
         found: dict[str, Metrics] = {}
         for name, order in ORDERS.items():
             paths = toy.paths(order)
@@ -112,15 +115,19 @@ class Judge:
                 many = len(copies) // len(some)
                 metrics = self.compared(values[estimator], chance, gain_N, exact)
                 metrics |= self.spread_of(copies, chance.repeat_interleave(many) / many, gain_N, exact, metrics)
-                found[f"{estimator} · {name}"] = metrics | _errors(values[estimator].detach() - log_truth_N)
+                found[f"{estimator} · {name}"] = metrics | (
+                    cost[estimator] | _errors(values[estimator].detach() - log_truth_N)
+                )
             found |= self.replayed(name, paths, gain, exact)
         return found | {"gpl": self.ranked()}
 
-    def values(self, plans: Sequence[Plan]) -> Tensor:
-        """What the estimators themselves make of plans, summed over each completion, with a graph."""
+    def values(self, plans: Sequence[Plan]) -> tuple[Tensor, Metrics]:
+        """What the estimators themselves make of plans, summed over each completion, with a graph; and the cost."""
         toy = self.toy
         scored = score(toy.model, plans, blocks=toy.blocks, mask_id=toy.mask_id, pad_id=0, batch_size=len(plans))
-        return torch.stack([one.sum() for one in scored.log_probs]).double()
+        canvases = sum(len(plan.looks) for plan in plans) / len(plans)
+        cost = {"canvases": canvases, "forwards": scored.forwards / len(plans)}
+        return torch.stack([one.sum() for one in scored.log_probs]).double(), cost
 
     def of_completions(self, paths: Mapping[Path, Tensor]) -> dict[Tokens, Tensor]:
         """The probability of each completion, all its decodings together, in the order of `Toy.completions`."""
@@ -149,8 +156,7 @@ class Judge:
         mean_P = chance_M @ gradients_MP
         away_M = (gradients_MP - mean_P).square().sum(-1)
         assert len(plans) > len(gain_N) or abs(float((mean_P - exact).norm() / exact.norm()) - metrics["bias"]) < 1e-4
-        canvases = sum(len(plan.looks) for plan in plans) / len(plans)
-        return {"variance": float(chance_M @ away_M / exact.square().sum()), "canvases": canvases}
+        return {"variance": float(chance_M @ away_M / exact.square().sum())}
 
     def looked_at(self, plan: Plan) -> list[tuple[Entry, float]]:
         """The tokens that a plan looks at, each with its weight."""
@@ -173,13 +179,13 @@ class Judge:
         """The rows of `replay` under one way to decode, without and with the order."""
         toy = self.toy
         plans = Replay().plan([toy.written(path) for path in paths], toy.setting)
-        values_N = self.values(plans)
+        values_N, cost = self.values(plans)
         chance_N = torch.stack([p.detach() for p in paths.values()])
         gain_N = torch.tensor([gain[tokens] for tokens, _ in paths], dtype=torch.float64)
         committed_N = torch.stack([toy.committed(path) for path in paths])
         metrics = self.compared(values_N, chance_N, gain_N, exact)
         metrics |= self.spread_of(plans, chance_N, gain_N, exact, metrics)
-        metrics |= _errors((values_N - committed_N).detach())
+        metrics |= cost | _errors((values_N - committed_N).detach())
         order_N = torch.stack(list(paths.values())).log() - committed_N
         whole = toy.gradient(((values_N + order_N) * chance_N * gain_N).sum())
         return {f"replay · {name}": metrics, f"replay and order · {name}": _apart(whole, exact)}
@@ -204,12 +210,13 @@ class Judge:
         gain_N = rewards_N - chance_N @ rewards_N
         exact = toy.gradient((truth_N.exp() * gain_N).sum())
         plans = Gpl().plan([Written(toy.prompt, list(ranking), form=form) for ranking in rankings], toy.setting)
-        values_N = self.values(plans)
+        values_N, cost = self.values(plans)
         each_NP = torch.stack([toy.gradient(value) for value in values_N]) * gain_N[:, None]
         away_N = (each_NP - chance_N @ each_NP).square().sum(-1)
         return (
             self.compared(values_N, chance_N, gain_N, exact)
-            | {"variance": float(chance_N @ away_N / exact.square().sum()), "canvases": float(len(plans[0].looks))}
+            | {"variance": float(chance_N @ away_N / exact.square().sum())}
+            | cost
             | _errors((values_N - truth_N).detach())
         )
 

@@ -99,7 +99,10 @@ def parse_reward(text_or_reward: str | Reward) -> Reward:
     if isinstance(text_or_reward, Reward):
         return text_or_reward
     if not isinstance(text_or_reward, str):
-        raise InputError(f"a reward is given as text or as a Reward, not as {type(text_or_reward).__name__}")
+        raise InputError(
+            f"a reward is given as text or as a Reward, not as {type(text_or_reward).__name__}; a function of yours "
+            "becomes one as FunctionReward(function, name=..., low=..., high=..., invalid=...)"
+        )
     return _Reader(text_or_reward, REWARD_OF).read()
 
 

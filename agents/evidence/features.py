@@ -117,7 +117,7 @@ class Evidence:
         if len(catalog) != items:
             raise InputError(
                 f"the requests have a catalogue of {len(catalog)} items but the evidence was fitted on {items}; fit it "
-                "on the log that the requests were cut from"
+                "on the log that the requests were cut from, or give the requests their own remarks (remarks=[[...]])"
             )
         if catalog not in _HASHES:
             _HASHES[catalog] = catalogue_hash(catalog.texts)
@@ -125,5 +125,5 @@ class Evidence:
             raise InputError(
                 f"the {items} items of the requests' catalogue are not those that the evidence was fitted on, or stand "
                 "in another order; fit it on the log that the requests were cut from, or load them with the seed they "
-                "had then"
+                "had then, or give the requests remarks of their own (remarks=[[...]])"
             )

@@ -26,6 +26,7 @@ from rerank_env.agents.language.likelihood import token_log_probs
 from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import Asked, PromptWriter
+from rerank_env.rewards.errors import InputError
 
 
 class LanguagePolicy(TextPolicy[Decoding, Answers]):
@@ -95,6 +96,12 @@ class LanguagePolicy(TextPolicy[Decoding, Answers]):
         by: give those where that matters. Gradients are kept unless `torch.no_grad()` is around. Raises as `ask` and
         `token_log_probs` do.
         """
+        for row, completion in enumerate(completions):
+            if not isinstance(completion, str) and any(isinstance(token, str | list | tuple) for token in completion):
+                raise InputError(
+                    f"completion {row} is a list of {len(completion)} completions; give one a request, [B] and not "
+                    "[B, N], as in [texts[0] for texts in answers.texts]"
+                )
         prompts = self.prompt_ids(self.ask(requests).prompts)
         return token_log_probs(
             self.model,

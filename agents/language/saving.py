@@ -28,6 +28,7 @@ import numpy as np
 from rerank_env import durable
 from rerank_env.agents.evidence.remarks import EvidenceRemarks
 from rerank_env.agents.language.decoding import Decoding
+from rerank_env.agents.language.placing import device_named, dtype_named
 from rerank_env.agents.language.wording import described, writer_of
 from rerank_env.prompts import PromptWriter
 from rerank_env.prompts.items import IdTable
@@ -137,12 +138,16 @@ def load(
     `kind` of policy, the class of its `settings` of decoding, and what its record has `more` than `FIELDS`.
     """
     folder = Path(name_or_folder)
+    given = None if dtype in (None, "auto") else dtype_named(dtype)
+    place_of_weights = None if device is None else device_named(device)
     record = _read(folder, kind, (*FIELDS, *more)) if (folder / RECORD).is_file() else None
+    if record is None:
+        _looked_for(folder, os.fspath(name_or_folder), described=writer is not None)
     if record is None and writer is None:
         raise InputError(
             f"{os.fspath(name_or_folder)} has no {RECORD}, so nothing says how requests are put in words; pass writer"
         )
-    options: dict[str, Any] = {"dtype": "auto" if dtype is None else dtype}
+    options: dict[str, Any] = {"dtype": "auto" if given is None else given}
     told = None if record is None else record["adapter"]
     base = os.fspath(name_or_folder) if told is None else _base_of(folder, told)
     import transformers
@@ -156,14 +161,15 @@ def load(
         for place in ([] if told is None else [folder]) + ([] if adapter is None else [Path(adapter)]):
             model = _with_adapter(model, place, base)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"the model in {name_or_folder} cannot be read ({error}); save it again") from error
+        remedy = "save it again" if folder.is_dir() else "check the name, and the network where it is on the hub"
+        raise CheckpointError(f"the model in {name_or_folder} cannot be read ({error}); {remedy}") from error
     if record is not None and _probe(tokenizer) != record["probe"]:
         raise CheckpointError(
             f"the tokenizer in {folder} reads texts differently than when it was saved; use the release of "
             "transformers that saved it"
         )
-    if device is not None:
-        model = model.to(device)
+    if place_of_weights is not None:
+        model = model.to(place_of_weights)
     model.train(False)
     if record is not None:
         writer = writer or writer_of(record, _ids_of(folder) if record["ids"] else None, tokenizer)
@@ -172,6 +178,19 @@ def load(
             remarks = EvidenceRemarks.load(folder / _REMARKS)
     assert writer is not None, "was checked above"
     return Loaded(model, tokenizer, writer, remarks, decoding or settings(), record)
+
+
+def _looked_for(folder: Path, name: str, *, described: bool) -> None:
+    """Raise `InputError` where there is no policy and no model in `folder`, saying what is wrong with its name.
+
+    A name that can be one on the hub is one where it is `described` how requests are put in words.
+    """
+    inner = folder / "policy"
+    if (inner / RECORD).is_file():
+        raise InputError(f"{name} holds a policy in a folder of its own; give {inner}")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if not folder.exists() and (is_path or not described):
+        raise InputError(f"{name} does not exist; give a folder that save_pretrained left, or a hub id and a writer")
 
 
 def _write_model(model: Any, place: Path, target: Path, *, with_base: bool) -> str | None:

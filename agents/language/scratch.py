@@ -56,6 +56,9 @@ NUMBERS = range(10, 21)
 
 BYTES = 256
 
+SMALLEST = BYTES + 3 + len(TAGS)
+"""The tokens that every vocabulary has: bytes, the special ones, and the tags."""
+
 
 def build_tokenizer(
     texts: Iterable[str], *, vocab_size: int, extra_tokens: Sequence[str] = ()

@@ -187,7 +187,11 @@ class ServerModel:
 
 @dataclass(frozen=True, eq=False)
 class ServerPolicy:
-    """A policy that asks a server; an answer that is no ranking is a row of -1, nothing is repaired."""
+    """A policy that asks a server; an answer that is no ranking is a row of -1, nothing is repaired.
+
+    Answers are drawn at the server model's own `temperature`, 1.0 unless it says otherwise: `ServerModel(...,
+    temperature=0.0)` is greedy, as a `LanguagePolicy` is by default.
+    """
 
     server: ServerModel
     writer: PromptWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -165,6 +166,10 @@ def _requests(
     )
 
 
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"
+
+
 def _sentence(found: Evaluation, name: str, first: str) -> str:
     gain, row = found.gain(name, MAIN_METRIC), found.rows[name]
     beside = ""
@@ -174,6 +179,6 @@ def _sentence(found: Evaluation, name: str, first: str) -> str:
     return (
         f"{name}: NDCG@10 {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}] over the incoming order "
         f"({'a gain' if gain.is_gain else 'no gain'}){beside}; shuffled {found.shuffled(name, MAIN_METRIC).value:.4f}; "
-        f"equal to the incoming order {row.identity_rate:.1%}, near it {row.near_identity_rate:.1%}; "
+        f"equal to the incoming order {_share(row.identity_rate)}, near it {_share(row.near_identity_rate)}; "
         f"valid {row.validity:.1%}"
     )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 NEGLIGIBLE = 0.05
 """Minutes below which a stage is said to take next to none."""
 
+LONG = 120
+"""Minutes above which hours are told."""
+
 
 def recipe(
     name: Annotated[str, typer.Argument(help="`gr2`: a language model that reasons, then re-ranks.")],
@@ -54,6 +57,7 @@ def recipe(
     todo = made.plan.chosen(only=chosen, until=until)
     main = Crew.here().is_main
     if main:
+        made.checked(folder, only=chosen, until=until, restart=again)
         _print_plan(made, folder, todo, again)
     if plan:
         return
@@ -68,7 +72,9 @@ def recipe(
         )  # fmt: skip
     from rerank_env.training.recipes import CARD
 
-    print((folder.directory / CARD).read_text(encoding="utf-8").rpartition("---\n")[2].strip())
+    ending = made.ending(folder)
+    if ending:
+        print(f"{ending}\n")
     print(f"Model card: {folder.directory / CARD}")
 
 
@@ -106,14 +112,30 @@ def _print_plan(made: Recipe, folder: RunFolder, todo: list[str], again: list[st
 
     forgotten = made.plan.dependents(again)
     states = made.plan.states(folder, forgotten=forgotten)
-    table = Table("stage", "state", "minutes", title=f"{folder.directory}")
+    table = Table("stage", "state", "foretold", title=f"{folder.directory}")
     table.columns[2].justify = "right"
-    left, foretold = 0.0, made.minutes(folder, forgotten)
+    foretold = made.minutes(folder, forgotten)
+    going = [name for name in todo if states[name] != FINISHED]
     for name, state in states.items():
-        minutes = foretold.get(name, 0.0)
-        going = name in todo and state != FINISHED
-        left += minutes if going else 0.0
-        text = f"{minutes:.1f}" if minutes >= NEGLIGIBLE else "-"
-        table.add_row(name, state if name in todo else f"{state}, left out", text if going else "")
+        text = _cost(foretold.get(name)) if name in going else ""
+        table.add_row(name, state if name in todo else f"{state}, left out", text)
     rich.print(table)
-    print(f"foretold: about {left:.0f} minutes to go{made.machine and ' on '}{made.machine}")
+    known = [foretold[name] for name in going if name in foretold]
+    on = f"{made.machine and ' on '}{made.machine}"
+    if known or not going:
+        print(f"foretold: about {_time(sum(known), '.0f')} to go{on}")
+    if len(known) < len(going):
+        print(f"not foretold: how long {', '.join(name for name in going if name not in foretold)} will take")
+
+
+def _cost(minutes: float | None) -> str:
+    if minutes is None:
+        return "not foretold"
+    return _time(minutes, ".1f") if minutes >= NEGLIGIBLE else "-"
+
+
+def _time(minutes: float, form: str) -> str:
+    """Minutes in that form, or hours and minutes where there are many."""
+    if minutes <= LONG:
+        return f"{minutes:{form}} minutes"
+    return "{} hours {} minutes".format(*divmod(round(minutes), 60))

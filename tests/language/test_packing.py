@@ -11,8 +11,9 @@ pytest.importorskip("transformers")
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from rerank_env.rewards.errors import InputError
+from rerank_env.training.language.batches import IGNORED
 from rerank_env.training.language.mixture import Documents
-from rerank_env.training.language.packing import IGNORED, check_apart, collated, pack
+from rerank_env.training.language.packing import check_apart, collated, pack
 
 pytestmark = [
     pytest.mark.torch,

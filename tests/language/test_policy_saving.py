@@ -184,7 +184,34 @@ def test_torn_and_foreign_folders_are_told(policy: LanguagePolicy, tmp_path: Pat
         LanguagePolicy.from_pretrained(tmp_path / "good")
     assert LanguagePolicy.from_pretrained(tmp_path / "good", writer=PromptWriter()).decoding == Decoding()
     with pytest.raises(CheckpointError, match="cannot be read"):
-        LanguagePolicy.from_pretrained(tmp_path / "nowhere", writer=PromptWriter())
+        (tmp_path / "empty").mkdir()
+        LanguagePolicy.from_pretrained(tmp_path / "empty", writer=PromptWriter())
+
+
+def test_a_name_that_leads_to_no_policy_says_why_and_what_to_give(policy: LanguagePolicy, tmp_path: Path) -> None:
+    for writer in (None, PromptWriter()):
+        with pytest.raises(InputError, match="nowhere does not exist"):
+            LanguagePolicy.from_pretrained(tmp_path / "nowhere", writer=writer)
+    with pytest.raises(InputError, match="nobody/nothing does not exist; .* a hub id and a writer"):
+        LanguagePolicy.from_pretrained("nobody/nothing")
+    policy.save_pretrained(tmp_path / "seed-0" / "policy")
+    with pytest.raises(InputError, match="holds a policy in a folder of its own; give .*seed-0/policy"):
+        LanguagePolicy.from_pretrained(tmp_path / "seed-0")
+
+
+@pytest.mark.parametrize("wrong", [{"dtype": "foo"}, {"dtype": 3}, {"device": "foo"}, {"device": "cuda:99"}])
+def test_a_dtype_or_device_that_there_is_not_is_one_sentence(
+    policy: LanguagePolicy, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    policy.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} is .*; give"):
+        LanguagePolicy.from_pretrained(tmp_path, **wrong)
+
+
+def test_completions_of_which_each_request_has_several_are_told_from_one_each(policy: LanguagePolicy) -> None:
+    requests = load("synthetic", requests=2, slate_size=3, history=2)
+    with pytest.raises(InputError, match=r"completion 0 is a list of 2 completions; give one a request"):
+        policy.log_prob(requests, [["[1, 2, 3]", "[2, 1, 3]"]] * 2)  # type: ignore[list-item]
 
 
 def test_a_record_of_an_earlier_release_is_read_where_it_says_all_and_named_where_it_does_not(

@@ -26,6 +26,8 @@ class Sums:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.asked: dict[str, Any] = {}
+        self.costs: dict[str, float] = {"count": 3.0, "add": 0.001}
+        self.refused = ""
 
     def recipe(self, *, data: str, size: str, options: str | None, changes: Sequence[str]) -> Recipe:
         self.asked = {"data": data, "size": size, "options": options, "changes": list(changes)}
@@ -45,14 +47,29 @@ class Sums:
 
         plan = Plan([Stage("count", count, settings={"limit": limit}), Stage("add", add, needs=("count",))])
         about = {"recipe": "sums", "data": data, "size": size, "settings": {"limit": limit}}
-        return Recipe(plan, about, self.card, minutes=self.minutes, machine="two cores")
+        return Recipe(
+            plan,
+            about,
+            self.card,
+            self.minutes,
+            "two cores",
+            check=self.check,
+            ending=lambda folder: self.ended(folder),
+        )
+
+    def check(self, todo: Collection[str]) -> None:
+        if "count" in todo and self.refused:
+            raise InputError(self.refused)
 
     def minutes(self, folder: RunFolder, forgotten: Collection[str]) -> Mapping[str, float]:
         counted = {} if "count" in forgotten else folder.metrics("count")
-        return {"count": 3.0, "add": 0.001 + counted.get("count", 0) / 1e6}
+        return {name: minutes + counted.get("count", 0) / 1e6 for name, minutes in self.costs.items()}
 
     def card(self, folder: RunFolder) -> str:
-        return f"---\nlicense: apache-2.0\n---\nThe sum is {folder.metrics('add').get('sum', 'not known yet')}.\n"
+        return f"---\nlicense: apache-2.0\n---\n{self.ended(folder)}\nSettings: none.\n"
+
+    def ended(self, folder: RunFolder) -> str:
+        return f"The sum is {folder.metrics('add').get('sum', 'not known yet')}."
 
 
 @pytest.fixture
@@ -69,14 +86,14 @@ def rerank(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["recipe", "sums", "--data", "numbers", *arguments])
 
 
-def test_a_recipe_runs_all_stages_prints_the_card_and_is_not_repeated(sums: Sums) -> None:
+def test_a_recipe_runs_all_stages_prints_what_it_ends_with_and_is_not_repeated(sums: Sums) -> None:
     first = rerank("--size", "small", "--options", "first_stage=bm25")
     assert first.exit_code == 0, first.output
     assert sums.asked == {"data": "numbers", "size": "small", "options": "first_stage=bm25", "changes": []}
     assert "The sum is 10." in first.output and "foretold: about 3 minutes to go on two cores" in first.output
     assert "counted by ones" in first.stderr
-    assert "license" not in first.output  # the card's front matter is for machines
-    assert Path("runs/sums-numbers-small/README.md").read_text().endswith("The sum is 10.\n")
+    assert "license" not in first.output and "Settings" not in first.output  # the rest of the card is for readers of it
+    assert Path("runs/sums-numbers-small/README.md").read_text().endswith("The sum is 10.\nSettings: none.\n")
     assert sums.calls == ["count", "add"]
     again = rerank("--size", "small")
     assert again.exit_code == 0 and "foretold: about 0 minutes" in again.output
@@ -89,6 +106,21 @@ def test_a_plan_runs_nothing(sums: Sums) -> None:
     assert not Path("runs").exists()
     for word in ("count", "new", "add", "waiting", "3.0"):
         assert word in found.output
+
+
+def test_a_plan_that_a_stage_would_refuse_is_not_printed(sums: Sums) -> None:
+    sums.refused = "limit is 0"
+    found = rerank("--plan")
+    assert isinstance(found.exception, InputError) and "limit is 0" in str(found.exception)
+    assert "count" not in found.output and sums.calls == []
+
+
+def test_what_nobody_foretold_is_said_and_not_taken_for_nothing(sums: Sums) -> None:
+    sums.costs = {"add": 0.0}
+    found = rerank("--plan", "--until", "count").output
+    assert "not foretold: how long count will take" in found and "foretold: about" not in found
+    sums.costs = {"count": 9022.0}
+    assert "about 150 hours 22 minutes to go" in rerank("--plan").output
 
 
 def test_stages_alone_up_to_one_and_again(sums: Sums) -> None:
@@ -114,7 +146,7 @@ def test_a_stage_whose_records_were_damaged_can_be_restarted(sums: Sums) -> None
 def test_changed_settings_are_refused_until_the_stage_is_restarted(sums: Sums) -> None:
     assert rerank().exit_code == 0
     refused = rerank("--set", "limit=3")
-    assert isinstance(refused.exception, InputError) and "settings (limit)" in str(refused.exception)
+    assert isinstance(refused.exception, InputError) and "settings (limit was 5, now 3)" in str(refused.exception)
     assert "outdated" in refused.output and sums.calls == ["count", "add"]
     done = rerank("--set", "limit=3", "--restart", "count")
     assert done.exit_code == 0 and "The sum is 3." in done.output

@@ -282,6 +282,23 @@ def test_seeds_of_a_reinforcement_share_their_remarks(
     assert len(seen) == 3 and len(set(seen)) == 1
 
 
+def test_reinforcement_is_refused_where_no_answer_is_a_ranking(made: Mapping[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from rerank_env.training.language.dapo import DapoConfig
+    from rerank_env.training.recipes import reinforcing
+
+    asked, config = asking(tmp_path, made), DapoConfig(max_tokens=40)
+    asked.training.mkdir(parents=True)
+    look: Any = lambda: reinforcing._look_first(asked, None, None, "gain", config)  # type: ignore[arg-type]  # noqa: E731
+    (asked.training / reinforcing.PREFLIGHT).write_text(json.dumps({"valid": 0.01}))
+    look()
+    (asked.training / reinforcing.PREFLIGHT).write_text(json.dumps({"valid": 0.0}))
+    with pytest.raises(
+        InputError, match="is a ranking, so there is nothing to learn from; fine-tune longer .* 40 tokens"
+    ):
+        look()
+
+
 def test_fine_tuning_is_told_how_to_save_memory(
     made: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,12 +344,15 @@ def test_a_server_that_is_away_is_told_before_anything_is_asked(
 
 
 @pytest.mark.slow
-def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(tmp_path: Path) -> None:
+def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for library in ("trl", "peft", "datasets", "pyarrow", "openai", "huggingface_hub"):
         pytest.importorskip(library)
     from rerank_env.agents.language import LanguagePolicy
     from rerank_env.training.recipes import CARD, RunFolder, recipe_of
 
+    monkeypatch.setattr("rerank_env.training.recipes.reinforcing._refuse_dead", lambda *told: None)  # QUICK is dead
     made = recipe_of("gr2", data=NAME, options=OPTIONS, changes=QUICK)
     folder, told = RunFolder(tmp_path / "run"), []
     said: list[str] = []

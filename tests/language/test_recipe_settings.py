@@ -70,6 +70,8 @@ def test_rows_that_are_not_wanted_leave_out_the_stages_that_nothing_else_needs()
     assert set(plan().stages) - set(few) == {
         "traces-targeted", "sft-targeted", "teacher", "opd", "dapo-naive", "dapo-gain", "internalise"
     }  # fmt: skip
+    with pytest.raises(InputError, match="stage 'teacher' is left out of this run: none of the policies in rows"):
+        plan("rows=sft-rejection,dapo").chosen(until="teacher")
     with pytest.raises(UnknownNameError, match="did you mean 'dapo'"):
         plan("rows=dapoo")
     with pytest.raises(InputError, match="name 'dapo' among them"):
@@ -87,7 +89,7 @@ def test_rows_that_are_not_wanted_leave_out_the_stages_that_nothing_else_needs()
         ("dapo=3", InputError, "a group of settings"),
         ("seed.x=3", InputError, "seed has no parts"),
         ("seeds=1,1", InputError, "each once"),
-        ("seeds=", InputError, "seeds is"),
+        ("seeds=", InputError, "seeds are none; give at least one"),
         ("dapo.steps", InputError, "not NAME=VALUE"),
         ("traces.teacher=oracle", UnknownNameError, "unknown traces.teacher"),
         ("lists.watch=0", InputError, "lists.watch is 0"),
@@ -141,6 +143,18 @@ def test_every_size_can_be_planned_and_its_costs_grow_with_the_work(name: str) -
     assert {group.name for group in fields(size.settings)} == set(asdict(size.settings))
 
 
+def test_what_is_foretold_is_of_the_lists_that_are_learned_from_and_the_model_that_is_trained(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "new")
+
+    def minutes(*changes: str) -> float:
+        return recipe_of("gr2", data="amazon-toys", changes=changes).minutes(folder, [])["sft-rejection"]
+
+    assert minutes() == pytest.approx(15 * minutes("lists.most=1000"))  # of 15,000
+    assert minutes("lists.most=99999") == minutes()
+    assert minutes("lists.learn_from=validation") == pytest.approx(minutes() * 14 / 15)  # 1,000 are watched
+    assert minutes("model.width=64", "model.layers=2") == pytest.approx(minutes() / 8)
+
+
 def test_distillation_costs_what_its_own_teacher_costs() -> None:
     size = size_of("tiny")
     near = foretold(size, size.settings, learned_from=1000, tested=100)["opd"]
@@ -189,9 +203,11 @@ def test_the_recipe_is_found_by_name_and_wrong_names_are_said() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("dapo.steps=0", "steps is 0"),
-        ("dapo.group_size=1", "group_size is 1"),
-        ("sft.batch=0", "batch is 0"),
+        ("dapo.steps=0", "^dapo: steps is 0"),
+        ("dapo.group_size=1", "^dapo: group_size is 1"),
+        ("internalise.max_tokens=0", "^internalise: max_tokens is 0"),
+        ("surrogate.epsilon_low=2", "^surrogate, stopping or memory: epsilon_low is 2"),
+        ("sft.batch=0", "^sft: batch is 0"),
         ("dapo.reward=gian", "did you mean 'gain'"),
         ("wording.template=compac", "did you mean 'compact'"),
         ("wording.text_format=list", "no room for reasons"),
@@ -207,6 +223,13 @@ def test_the_recipe_is_found_by_name_and_wrong_names_are_said() -> None:
         ("model.heads=0", "model.heads is 0"),
         ("model.dtype=float33", "model.dtype is 'float33'"),
         ("model.dtype=int8", "model.dtype is 'int8'"),
+        ("model.device=gpu", "model.device is 'gpu'"),
+        ("model.device=meta", "model.device is 'meta'"),
+        ("model.vocabulary=100", "model.vocabulary is 100; give a whole number of at least 2"),
+        ("model.base=./nowhere", "model.base is './nowhere', and there is no such folder"),
+        ("answering.max_tokens=0", "answering.max_tokens is 0"),
+        ("answering.batch=0", "answering: batch_size is 0"),
+        ("evaluation.resamples=0", "evaluation.resamples is 0"),
     ],
 )
 def test_what_a_trainer_would_refuse_hours_later_is_found_before_anything_starts(change: str, says: str) -> None:
@@ -226,6 +249,8 @@ def test_the_teachers_of_a_run_are_checked_where_they_are_still_to_be_asked_or_m
          "traces-rejection", "concurrency is 0"),
         (["traces.teacher=local"], "traces-rejection", "traces.name is ''"),
         (["traces.teacher=local", "traces.name=m", "traces.max_tokens=0"], "traces-rejection", "max_tokens is 0"),
+        (["traces.teacher=local", "traces.name=/no/where"], "traces-rejection", "traces.name is '/no/where'"),
+        (["teacher.base=a/b/c"], "teacher", "teacher.base is 'a/b/c'"),
         (["teacher.heads=5"], "teacher", "teacher.width is 192, no even multiple of 5 heads"),
     ):  # fmt: skip
         made = recipe_of("gr2", data="amazon-toys", changes=changes)
@@ -293,9 +318,13 @@ def test_the_key_of_a_server_is_asked_for_before_traces_and_is_in_no_settings(mo
     assert "a secret" not in repr(made.about)
 
 
-def test_the_card_loads_the_requests_of_the_run(tmp_path: Path) -> None:
+def test_the_card_loads_the_requests_of_the_run_and_the_terminal_a_policy_that_there_is(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     made = recipe_of("gr2", data="amazon-toys", options="first_stage=bm25,slate_size=20")
     folder = RunFolder(tmp_path)
     folder.describe(made.about)
     assert 'load("amazon-toys", split="test", first_stage=\'bm25\', slate_size=20)' in made.card(folder)
+    assert made.ending(folder) == ""
+    place = tmp_path / "dapo" / "seed-0" / "policy"
+    place.mkdir(parents=True)
+    assert f'from_pretrained("{place}")' in made.ending(folder)

@@ -142,7 +142,9 @@ def test_an_unfinished_stage_is_run_again_and_finished_ones_are_not(world: World
 def test_other_settings_are_refused_with_their_name_until_the_stage_is_restarted(world: World) -> None:
     world.plan(power=2).run(world.folder)
     assert world.plan(power=3).states(world.folder)["powers"] == OUTDATED
-    with pytest.raises(InputError, match=r"'powers' .* settings \(power\); make it anew with --restart powers"):
+    with pytest.raises(
+        InputError, match=r"'powers' .* settings \(power was 2, now 3\); make it anew with --restart powers"
+    ):
         world.plan(power=3).run(world.folder)
     assert (world.folder.stage("powers") / "powers.json").is_file()  # nothing was lost
     found = world.plan(power=3).run(world.folder, restart=["powers"])
@@ -168,11 +170,37 @@ def test_an_input_made_anew_with_equal_files_leaves_what_depends_on_it_finished(
     assert world.calls == ["draw", "powers", "other", "total", "draw"]
 
 
+def test_a_finished_stage_whose_file_was_changed_says_which_before_it_is_made_again(world: World) -> None:
+    world.plan().run(world.folder)
+    drawn, said = world.folder.stage("draw") / "drawn.json", list[str]()
+    drawn.write_text("[]")
+    world.plan().run(world.folder, on_said=said.append)
+    assert said == [f"{drawn} is no longer what stage 'draw' left, so the stage is made again"]
+
+
+def test_settings_that_differ_are_named_by_group_with_both_values(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    Plan([Stage("one", lambda work: {}, settings={"ids": {"epochs": 2, "text": "a"}})]).run(folder)
+    with pytest.raises(InputError, match=r"settings \(ids.epochs was 2, now 30, beta was not given, now 0.5\)"):
+        Plan([Stage("one", lambda work: {}, settings={"ids": {"epochs": 30, "text": "a"}, "beta": 0.5})]).run(folder)
+
+
+def test_a_stage_that_is_left_out_is_told_from_one_that_there_is_not(world: World) -> None:
+    plan = Plan([Stage("one", lambda work: {})], left_out={"two": "no row needs it"})
+    for chosen in (
+        lambda: plan.chosen(until="two"),
+        lambda: plan.chosen(only=["two"]),
+        lambda: plan.dependents(["two"]),
+    ):
+        with pytest.raises(InputError, match="stage 'two' is left out of this run: no row needs it"):
+            chosen()
+
+
 def test_a_stage_is_not_built_on_what_other_settings_made(world: World) -> None:
     world.plan(numbers=4).run(world.folder, until="powers", about={"numbers": 4})
     for only in (["powers"], ["other"]):
         with pytest.raises(
-            InputError, match=r"needs 'draw', which was made from other settings \(numbers\); .*--restart"
+            InputError, match=r"needs 'draw', which was made from other settings \(numbers was 4, now 5\); .*--restart"
         ):
             world.plan(numbers=5).run(world.folder, only=only, about={"numbers": 5})
     with pytest.raises(InputError, match="'total' needs 'draw', which was made from other settings"):

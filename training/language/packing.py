@@ -25,8 +25,6 @@ from rerank_env.rewards.errors import InputError
 from rerank_env.training.language.batches import IGNORED
 from rerank_env.training.language.mixture import Documents
 
-__all__ = ["CLOSE", "IGNORED", "OPEN", "Blocks", "check_apart", "collated", "pack"]
-
 OPEN = 64
 """Blocks that are filled at once: each document goes where it leaves the least room."""
 

@@ -33,6 +33,10 @@ def _unknown(_: RunFolder, __: Collection[str]) -> Mapping[str, float]:
     return {}
 
 
+def _silent(_: RunFolder) -> str:
+    return ""
+
+
 def _nothing(todo: Collection[str]) -> None:
     """All is well."""
 
@@ -42,8 +46,9 @@ class Recipe:
     """A plan and what is said of it.
 
     `about` goes into `run.json`: recipe, data, size and settings. `card` makes the model card of what is finished in a
-    run's folder. `minutes`, given a run's folder and the stages of it that will be forgotten, foretells how long each
-    stage takes, those left out next to nothing; `machine` says on what.
+    run's folder, and `ending` what is worth reading on a terminal when the run ends. `minutes`, given a run's folder
+    and the stages of it that will be forgotten, foretells how long each stage takes, of those left out nobody knows;
+    `machine` says on what.
     `check`, given the stages that are to be run, raises where a setting cannot be used or a library is missing: before
     the first of them, not at the last.
     """
@@ -54,6 +59,15 @@ class Recipe:
     minutes: Callable[[RunFolder, Collection[str]], Mapping[str, float]] = _unknown
     machine: str = ""
     check: Callable[[Collection[str]], None] = _nothing
+    ending: Callable[[RunFolder], str] = _silent
+
+    def checked(
+        self, folder: RunFolder, *, only: Sequence[str] = (), until: str | None = None, restart: Sequence[str] = ()
+    ) -> None:
+        """Raise what a run of these stages would be refused for, as `check` does for those that are not finished."""
+        again = self.plan.dependents(restart)
+        chosen = self.plan.chosen(only=only, until=until)
+        self.check([name for name in chosen if name in again or not (folder.stage(name) / DONE).is_file()])
 
     def run(
         self,
@@ -67,9 +81,7 @@ class Recipe:
         on_said: OnSaid | None = None,
     ) -> dict[str, Any]:
         """Check, then as `Plan.run`; writes the model card, also where a stage fails, of those that are finished."""
-        again = self.plan.dependents(restart)
-        chosen = self.plan.chosen(only=only, until=until)
-        self.check([name for name in chosen if name in again or not (folder.stage(name) / DONE).is_file()])
+        self.checked(folder, only=only, until=until, restart=restart)
         return self.plan.run(
             folder,
             only=only,

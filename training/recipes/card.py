@@ -24,7 +24,8 @@ EVALUATE, TABLE = "evaluate", "table.json"
 @dataclass(frozen=True, kw_only=True)
 class About:
     """What a recipe says of itself: a `title`, what it does in a paragraph or two, `papers` by arXiv identifier, the
-    row of the table that the hub is to show (`headline`), how a policy is loaded (`usage`), what it is not good for
+    row of the table that the hub is to show (`headline`), how a policy is loaded (`usage`), where in the run's folder
+    that `policy` is, as `usage` has it, what it is not good for
     (`limits`), and the pretrained `base`, "" where there is none. `license` is of weights
     from nothing: those made from a base are under the base's own, so that their card states none.
     """
@@ -37,6 +38,7 @@ class About:
     limits: str
     base: str = ""
     license: str = "apache-2.0"
+    policy: str = ""
 
 
 def card(folder: RunFolder, about: About, *, stages: list[str]) -> str:
@@ -61,6 +63,16 @@ def card(folder: RunFolder, about: About, *, stages: list[str]) -> str:
         "\n".join(f"- [{name}](https://arxiv.org/abs/{paper})" for paper, name in about.papers.items()),
     ]
     return f"---\n{_front(run, about, told)}---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def ending(folder: RunFolder, about: About) -> str:
+    """What a run ends with on a terminal: the table, and how the policy is loaded from here, each once it is there.
+
+    Raises `CheckpointError` where the table cannot be read.
+    """
+    told, policy = _table(folder), folder.directory / about.policy
+    usage = about.usage.replace(about.policy, str(policy)) if about.policy and policy.is_dir() else ""
+    return "\n\n".join(part for part in ("" if told is None else markdown(told), usage) if part)
 
 
 def _front(run: Mapping[str, Any], about: About, told: Mapping[str, Any] | None) -> str:

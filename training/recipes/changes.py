@@ -51,7 +51,7 @@ def _read(name: str, text: str, owner: type, setting: str) -> Any:
     if declared is str:
         return text
     if isinstance(declared, types.GenericAlias):
-        parts = [part.strip() for part in text.split(",")]
+        parts = [part.strip() for part in text.split(",")] if text else []
         return (
             tuple(parts) if typing.get_args(declared)[0] is str else tuple(_number(name, part, int) for part in parts)
         )

@@ -6,14 +6,16 @@ torch, the extra `language`, its neighbours and the layers below.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
-
-import torch
 
 from rerank_env.agents.evidence.words import WORDS
 from rerank_env.agents.language.decoding import Decoding
+from rerank_env.agents.language.placing import device_named, dtype_named
+from rerank_env.agents.language.scratch import SMALLEST
 from rerank_env.prompts import template_of
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import one_of, whole
@@ -23,7 +25,7 @@ from rerank_env.training.language import dapo, midtrain, opd
 from rerank_env.training.language.sft_settings import SftConfig
 from rerank_env.training.recipes.inputs import coder_of, features_of
 from rerank_env.training.recipes.learning import TRACES, WEIGHTS, server_of
-from rerank_env.training.recipes.policies import finer
+from rerank_env.training.recipes.policies import decoding_of, finer
 from rerank_env.training.recipes.settings import REWARDS, Gr2Settings, without
 
 
@@ -31,26 +33,48 @@ def check(settings: Gr2Settings, todo: Collection[str] = ()) -> None:
     """Raise where a stage would refuse its settings, a library or a key is missing: before any of `todo` starts."""
     told, seed = asdict(settings), settings.seed
     if settings.midtrain.steps:
-        midtrain.MidtrainConfig(**told["midtrain"], **told["memory"], seed=seed)
-    SftConfig(**without(told["sft"], *WEIGHTS), **told["memory"], seed=seed)
-    opd.OpdConfig(**without(told["opd"], "start", "teacher"), **finer(told), seed=seed)
+        with _of("midtrain"):
+            midtrain.MidtrainConfig(**told["midtrain"], **told["memory"], seed=seed)
+    with _of("sft"):
+        SftConfig(**without(told["sft"], *WEIGHTS), **told["memory"], seed=seed)
+    with _of("surrogate, stopping or memory"):
+        dapo.DapoConfig(**finer(told), seed=seed)
+    with _of("opd"):
+        opd.OpdConfig(**without(told["opd"], "start", "teacher"), **finer(told), seed=seed)
     reinforced = without(told["dapo"], "start", *REWARDS)
-    for group in (reinforced, reinforced | told["internalise"]):
-        dapo.DapoConfig(**group, **finer(told), seed=seed)
+    for group, given in (("dapo", reinforced), ("internalise", reinforced | told["internalise"])):
+        with _of(group):
+            dapo.DapoConfig(**given, **finer(told), seed=seed)
     for reward in REWARDS:
-        parse_reward(told["dapo"][reward])
+        with _of(f"dapo.{reward}"):
+            parse_reward(told["dapo"][reward])
+    whole("answering.max_tokens", settings.answering.max_tokens, least=1)
+    whole("evaluation.resamples", settings.evaluation.resamples, least=1)
+    with _of("answering"):
+        decoding_of(told)
     for text_format in (settings.wording.text_format, settings.wording.direct_format):
         one_of("text format", text_format, FORMATS)
-    template_of(settings.wording.template)
+    with _of("wording.template"):
+        template_of(settings.wording.template)
     if not has_reasoning(settings.wording.text_format):
         raise InputError(
             f"wording.text_format is {settings.wording.text_format!r}, which has no room for reasons; use a tagged one"
         )
-    coder_of(told)
+    with _of("ids"):
+        coder_of(told)
     _remarked(told["remarks"])
     _models(told, todo)
     if any(name.startswith(TRACES) for name in todo):
         _asked(told)
+
+
+@contextmanager
+def _of(group: str) -> Iterator[None]:
+    """Say of what is refused inside which settings it is of."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{group}: {error}") from error
 
 
 def _remarked(remarks: Mapping[str, Any]) -> None:
@@ -63,19 +87,27 @@ def _remarked(remarks: Mapping[str, Any]) -> None:
 
 
 def _models(settings: Mapping[str, Any], todo: Collection[str]) -> None:
-    """The dtype of all models, and the shapes of those that are made from nothing."""
-    name = settings["model"]["dtype"]
-    dtype = getattr(torch, name, None)
-    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError(f"model.dtype is {name!r}; give one that torch has for weights, such as float32 or bfloat16")
+    """Dtype and device of all models, the folders they are in, and the shapes of those that are made from nothing."""
+    dtype_named(settings["model"]["dtype"], what="model.dtype")
+    if settings["model"]["device"] != "auto":
+        device_named(settings["model"]["device"], what="model.device")
+    if not settings["model"]["base"]:
+        whole("model.vocabulary", settings["model"]["vocabulary"], least=SMALLEST)
     for group in ("model", *(["teacher"] if "teacher" in todo else [])):
         shape = settings[group]
+        _found(f"{group}.base", shape["base"])
         for size in ("width", "layers", "heads") if not shape["base"] else ():
             whole(f"{group}.{size}", shape[size], least=1)
         if not shape["base"] and shape["width"] % (2 * shape["heads"]):
             raise InputError(
                 f"{group}.width is {shape['width']}, no even multiple of {shape['heads']} heads; change one of them"
             )
+
+
+def _found(name: str, model: str) -> None:
+    """Raise where what names a model is a path, and no name on the hub, and there is no such folder."""
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).is_dir():
+        raise InputError(f"{name} is {model!r}, and there is no such folder; give one that there is, or a hub id")
 
 
 def _asked(settings: Mapping[str, Any]) -> None:
@@ -86,4 +118,5 @@ def _asked(settings: Mapping[str, Any]) -> None:
     if traces["teacher"] == "local":
         if not traces["name"]:
             raise InputError("traces.name is '', and the local teacher needs a model; give its hub id or folder")
+        _found("traces.name", traces["name"])
         Decoding(max_tokens=traces["max_tokens"], temperature=traces["temperature"])

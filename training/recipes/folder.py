@@ -118,19 +118,30 @@ class RunFolder:
 
         A stage of which a file is gone or has another size is not. Raises `CheckpointError` for a damaged record.
         """
+        record = self._recorded(name)
+        return None if record is None or self._harmed(name, record) else record
+
+    def harmed(self, name: str) -> Path | None:
+        """The first file of a recorded stage that is gone or has another size, None where there is none."""
+        record = self._recorded(name)
+        return None if record is None else self._harmed(name, record)
+
+    def _harmed(self, name: str, record: Record) -> Path | None:
+        for path, file in record.files.items():
+            place = self.stage(name) / path
+            if not place.is_file() or place.stat().st_size != file.bytes:
+                return place
+        return None
+
+    def _recorded(self, name: str) -> Record | None:
         found = _read(self.stage(name) / DONE)
         if found is None:
             return None
         try:
             files = {path: File(**file) for path, file in found["files"].items()}
-            record = Record(**{**found, "files": files})
+            return Record(**{**found, "files": files})
         except (TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{self.stage(name) / DONE} is no record of a stage; restart {name}") from error
-        for path, file in files.items():
-            place = self.stage(name) / path
-            if not place.is_file() or place.stat().st_size != file.bytes:
-                return None
-        return record
 
     def metrics(self, name: str) -> dict[str, Any]:
         """What a finished stage measured, empty where there is nothing."""

@@ -22,7 +22,7 @@ from rerank_env.agents.policy import Policy
 from rerank_env.data import amazon, read_options
 from rerank_env.rewards.arguments import one_of
 from rerank_env.training.recipes import Recipe
-from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card
+from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card, ending
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.folder import RunFolder
 from rerank_env.training.recipes.settings import REWARDS, SEEDED, Gr2Settings
@@ -87,13 +87,8 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
 
     def minutes(folder: RunFolder, forgotten: Collection[str]) -> Mapping[str, float]:
         counted = {} if "data" in forgotten else folder.metrics("data")
-        learned_from, tested = NOMINAL[data]
-        return foretold(
-            chosen,
-            settings,
-            learned_from=counted.get(f"{settings.lists.learn_from} requests", learned_from),
-            tested=counted.get("test requests", tested),
-        )
+        tested = counted.get("test requests", NOMINAL[data][1])
+        return foretold(chosen, settings, learned_from=_learned_from(settings, counted, data), tested=tested)
 
     told = _about(data, size, options, settings)
     return Recipe(
@@ -103,7 +98,17 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
         minutes=minutes,
         machine=chosen.speed.machine,
         check=partial(_check, settings),
+        ending=lambda folder: ending(folder, told),
     )
+
+
+def _learned_from(settings: Gr2Settings, counted: Mapping[str, Any], data: str) -> int:
+    """How many lists are learned from, as `inputs.prepared` chooses them: one a user in validation, some watched."""
+    told = settings.lists
+    train = counted.get("train requests", NOMINAL[data][0])
+    unwatched = max(counted.get("validation requests", NOMINAL[data][0]) - told.watch, 0)
+    found: int = {"train": train, "validation": unwatched, "both": train + unwatched}[told.learn_from]
+    return min(told.most or found, found)
 
 
 def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
@@ -163,7 +168,12 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
             Stage(name, Later(run, of), tuple(needs), given, VERSIONS.get(name, 1), together=name in TOGETHER)
             for name, run, of, needs, given in told
             if name in wanted
-        ]
+        ],
+        left_out={
+            name: "none of the policies in rows needs it; name one that does in --set rows=..."
+            for name, *_ in told
+            if name not in wanted
+        },
     )
 
 
@@ -233,6 +243,7 @@ def _command(data: str, size: str, options: str | None, changes: Sequence[str]) 
 
 
 def _about(data: str, size: str, options: str | None, settings: Gr2Settings) -> About:
+    policy = f"dapo/seed-{settings.seeds[0]}/policy"
     given = "".join(f", {name}={value!r}" for name, value in read_options(options).items())
     return About(
         title=f"GR2 re-ranker, {data}, size {size}",
@@ -242,10 +253,11 @@ def _about(data: str, size: str, options: str | None, settings: Gr2Settings) -> 
         "The policies of all stages are beside this card.",
         papers={"2602.07774": "GR2: Generative Reasoning Re-ranker", "2606.31984": "GR2 Technical Report"},
         headline=NAMES["dapo"],
-        usage=USAGE.format(folder=f"dapo/seed-{settings.seeds[0]}/policy", data=data, options=given),
+        usage=USAGE.format(folder=policy, data=data, options=given),
         limits="Trained and tested on one public data set, with one relevant item a request, and only on requests "
         "whose item the first stage listed. What is known of candidates is counted from the purchases of this data "
         "set, so other catalogues need their own. Reasons are a text that the model writes before its answer; nothing "
         "shows that the answer follows from them.",
         base=settings.model.base,
+        policy=policy,
     )

@@ -19,6 +19,7 @@ import numpy as np
 from rerank_env import durable
 from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
+from rerank_env.rewards.errors import InputError
 from rerank_env.training.language import dapo, preflight
 from rerank_env.training.language.dapo import DapoConfig
 from rerank_env.training.logs import LOG_NAME
@@ -115,7 +116,10 @@ def _run(
 
 
 def _look_first(work: Work, policy: LanguagePolicy, learn: Requests, reward: str, config: DapoConfig) -> None:
-    """Say, once a stage, whether there is anything to learn from and what to do where there is little."""
+    """Say, once a stage, whether there is anything to learn from and what to do where there is little.
+
+    Raises `InputError` where no answer is a ranking: nothing can be learned from answers that all earn the same.
+    """
     path = work.training / PREFLIGHT
     if work.crew.is_main and not path.is_file():
         seen = preflight.report(policy, learn, reward, config=config)
@@ -127,3 +131,13 @@ def _look_first(work: Work, policy: LanguagePolicy, learn: Requests, reward: str
         for advice in seen.advice:
             work.say(f"advice: {advice}")
     work.crew.wait()
+    if path.is_file():
+        _refuse_dead(work.folder.name, json.loads(path.read_bytes())["valid"], config)
+
+
+def _refuse_dead(stage: str, valid: float, config: DapoConfig) -> None:
+    if not valid:
+        raise InputError(
+            f"none of the answers that were sampled before {stage!r} is a ranking, so there is nothing to learn from; "
+            f"fine-tune longer (sft.epochs), or give more than {config.max_tokens} tokens (max_tokens)"
+        )

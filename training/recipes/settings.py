@@ -296,7 +296,7 @@ class Gr2Settings:
         whole("seed", self.seed, least=0)
         seeds = tuple(whole("seeds", seed, least=0) for seed in self.seeds)
         if not seeds or len(set(seeds)) < len(seeds):
-            raise InputError(f"seeds are {seeds}; give at least one, and each once")
+            raise InputError(f"seeds are {', '.join(map(str, seeds)) or 'none'}; give at least one, and each once")
         for row in self.rows:
             one_of("row", row, ROWS)
         if "dapo" not in self.rows or len(set(self.rows)) < len(self.rows):

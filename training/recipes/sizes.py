@@ -44,6 +44,10 @@ class Speed:
     read: float
     written: float
 
+    def slower(self, times: float) -> Speed:
+        """That of a model for which everything takes so many times as long."""
+        return Speed(self.machine, self.learned / times, self.read / times, self.written / times)
+
 
 @dataclass(frozen=True)
 class Size:
@@ -137,9 +141,13 @@ def size_of(name: str) -> Size:
 def foretold(size: Size, settings: Gr2Settings, *, learned_from: int, tested: int) -> dict[str, float]:
     """Minutes of every stage that costs any, by its name, for so many requests to learn from and to be tested on.
 
-    What trees, IDs and lists take is left out: it is minutes at any size.
+    What trees, IDs and lists take is left out: it is minutes at any size. A model from nothing of another width or
+    depth than the size's own is as much slower as it is larger.
     """
-    s, speed = settings, size.speed
+    s, own = settings, size.settings.model
+    speed = size.speed
+    if not (s.model.base or own.base):
+        speed = speed.slower((s.model.width / own.width) ** 2 * s.model.layers / own.layers)
     traced = min(s.traces.most or learned_from, learned_from) * s.traces.copies
     seen = (size.prompt + size.answer) * (1 + s.sft.direct_share)
     answered = s.traces.teacher != "rule"

@@ -14,11 +14,13 @@ from __future__ import annotations
 import errno
 import json
 import re
+import textwrap
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rerank_env.rewards.arguments import one_of
@@ -98,9 +100,12 @@ class Stage:
 class Plan:
     """The stages of a recipe, each after those it needs."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        """Raises `InputError` for two stages of one name, and one that needs what does not come before it."""
+    def __init__(self, stages: Sequence[Stage], *, left_out: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`left_out` says of stages that there would be with other settings why there are none.
+
+        Raises `InputError` for two stages of one name, and one that needs what does not come before it."""
         self.stages: dict[str, Stage] = {}
+        self.left_out = dict(left_out)
         for stage in stages:
             if stage.name in self.stages:
                 raise InputError(f"two stages are called {stage.name!r}; give each a name of its own")
@@ -115,7 +120,7 @@ class Plan:
         Raises `UnknownNameError` for a stage that there is not.
         """
         for name in names:
-            one_of("stage", name, self.stages)
+            self._known(name)
         reached: set[str] = set()
         for name, stage in self.stages.items():
             if name in names or reached.intersection(stage.needs):
@@ -130,9 +135,14 @@ class Plan:
         if only and until is not None:
             raise InputError("both only and until were given; choose one")
         for name in (*only, *([] if until is None else [until])):
-            one_of("stage", name, self.stages)
+            self._known(name)
         names = list(self.stages)
         return [name for name in names if name in only] if only else names[: names.index(until) + 1 if until else None]
+
+    def _known(self, name: str) -> None:
+        if name in self.left_out:
+            raise InputError(f"stage {name!r} is left out of this run: {self.left_out[name]}")
+        one_of("stage", name, self.stages)
 
     def states(self, folder: RunFolder, *, forgotten: Collection[str] = ()) -> dict[str, str]:
         """How far each stage is: `FINISHED`, `INTERRUPTED`, `NEW`, `OUTDATED`, or `WAITING` for one it needs.
@@ -262,6 +272,9 @@ class Plan:
         if on_stage is not None:
             on_stage(stage.name, "running")
         if crew.is_main:
+            harmed = folder.harmed(stage.name)
+            if harmed is not None and say is not None:
+                say(f"{harmed} is no longer what stage {stage.name!r} left, so the stage is made again")
             inputs = {need: results[need] for need in stage.needs}
             folder.begin(stage.name, stage.fingerprint(inputs), inputs=inputs, settings=stage.settings)
         crew.wait()
@@ -300,10 +313,29 @@ class Plan:
         """What differs from what the stage was begun with, in words."""
         begun = folder.started(stage.name) or {}
         before, now = begun.get("settings", {}), dict(stage.settings)
-        settings = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        was, told = _flat(before), _flat(now)
+        settings = [
+            f"{key} was {_valued(was, key)}, now {_valued(told, key)}"
+            for key in {**was, **told}
+            if (key in was, was.get(key)) != (key in told, told.get(key))
+        ]
         inputs = [need for need in stage.needs if begun.get("inputs", {}).get(need) != results[need]]
         named = [("settings", settings), ("results of stages", inputs)]
         return (
             " and ".join(f"{what} ({', '.join(keys)})" for what, keys in named if keys)
             or "code (another version of the stage)"
         )
+
+
+def _flat(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Settings by their names with those of their groups before them, as in "dapo.steps"."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        inner = isinstance(value, Mapping)
+        found |= _flat(value, f"{group}{name}.") if inner else {f"{group}{name}": value}
+    return found
+
+
+def _valued(settings: Mapping[str, Any], name: str) -> str:
+    """The value of a setting, shortened, as it may be long."""
+    return textwrap.shorten(json.dumps(settings[name]), 60) if name in settings else "not given"
