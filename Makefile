@@ -55,6 +55,7 @@ bench: .venv/.dev-installed .venv-metrics/.installed
 	for domain in beauty sports toys; do $(BIN)/python benchmarks/gr2.py $$domain || exit 1; done
 	$(BIN)/python benchmarks/gr2_words.py
 	$(BIN)/python benchmarks/gr2_hacking.py --jobs 2
+	$(BIN)/python benchmarks/estimator_truth.py
 	$(BIN)/python benchmarks/demo_movielens.py
 	$(BIN)/python benchmarks/tables.py
 
