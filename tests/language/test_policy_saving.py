@@ -209,7 +209,7 @@ def test_a_dtype_or_device_that_there_is_not_is_one_sentence(
 
 
 def test_completions_of_which_each_request_has_several_are_told_from_one_each(policy: LanguagePolicy) -> None:
-    requests = load("synthetic", requests=2, slate_size=3, history=2)
+    requests = load("synthetic", requests=8, slate_size=3, history=2).take(np.arange(2))
     with pytest.raises(InputError, match=r"completion 0 is a list of 2 completions; give one a request"):
         policy.log_prob(requests, [["[1, 2, 3]", "[2, 1, 3]"]] * 2)  # type: ignore[list-item]
 
