@@ -399,7 +399,7 @@ def test_two_processes_learn_and_report_what_one_does(tokenizer: Any, tmp_path: 
     )
     assert ended.returncode == 0, ended.stderr
     for rank in range(2):
-        weights, *log = torch.load(tmp_path / "two" / f"rank{rank}")
+        weights, *log = torch.load(tmp_path / "two" / f"rank{rank}", weights_only=True)
         for name, found in weights.items():
             torch.testing.assert_close(found, one.model.state_dict()[name], atol=1e-4, rtol=1e-3)
         for entry, other in zip(one.log, log, strict=True):

@@ -1,4 +1,7 @@
-"""DAPO on TRL's trainer: its loss against plain loops, dead groups, lengths, hooks, and whole runs of a tiny model."""
+"""DAPO on TRL's trainer: its loss against plain loops, dead groups, lengths, hooks, and whole runs of a tiny model.
+
+Longer than other files because all of it measures one trainer on one policy and its requests, made here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stages: which are run, which are not repeated, what a kill leaves, and what is refused."""
+"""Stages: which are run, which are not repeated, what a kill leaves, and what is refused.
+
+Longer than other files because every test runs the same few stages, which are made here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Weighted fine-tuning: the loss against plain loops and TRL's own, resuming, and what is refused."""
+"""Weighted fine-tuning: the loss against plain loops and TRL's own, resuming, and what is refused.
+
+Longer than other files because runs that are killed or shared by processes import its model and examples.
+"""
 
 from __future__ import annotations
 
@@ -354,7 +357,7 @@ def test_two_processes_learn_and_report_what_one_does(tokenizer: Any, tmp_path: 
     )
     assert ended.returncode == 0, ended.stderr
     for rank in range(2):
-        weights, *log = torch.load(tmp_path / "two" / f"rank{rank}")
+        weights, *log = torch.load(tmp_path / "two" / f"rank{rank}", weights_only=True)
         for name, found in weights.items():
             torch.testing.assert_close(found, one.model.state_dict()[name], atol=1e-5, rtol=1e-4)
         for entry, other in zip(one.log, log, strict=True):

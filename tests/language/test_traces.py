@@ -1,4 +1,7 @@
-"""Collecting asks until every request is settled, counts what it drops, pays nothing twice, and copies no order."""
+"""Collecting asks until every request is settled, counts what it drops, pays nothing twice, and copies no order.
+
+Longer than other files because all of it collects with the same counting teachers, which killed processes import, too.
+"""
 
 from __future__ import annotations
 

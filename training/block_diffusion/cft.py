@@ -112,11 +112,7 @@ class ConversionTrainer(WeightedSFTTrainer):
         weights_P = torch.tensor([self._config.reasoning, self._config.answer], device=shares_BP.device)
         loss: Tensor = (weights_P * shares_BP.sum(0) / torch.where(total_P > 0, total_P, 1.0)).sum()
         self._count_parts(shares_BP.detach(), totals_BP)
-        if self.model.training:
-            if num_items_in_batch is not None:
-                loss = loss * self.accelerator.num_processes  # the gradients of the processes are averaged
-            self.check_finite("the loss", loss)
-        return loss
+        return self.for_update(model, loss, whole=num_items_in_batch is None)
 
     def _drawn(self, inputs: Mapping[str, Tensor], row: int, epoch: int) -> tuple[Row, Noised, int]:
         """One example as a row with noisy copies, what they are asked, and how long its prompt is."""

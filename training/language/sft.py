@@ -122,9 +122,15 @@ class WeightedSFTTrainer(DurableCheckpoints, FiniteUpdates, SFTTrainer):
         total = weights_BT.sum() if num_items_in_batch is None else num_items_in_batch
         loss = share / torch.where(total > 0, total, 1.0)
         self._count(inputs, weights_BT, nll_BT.detach())
+        return self.for_update(model, loss, whole=num_items_in_batch is None)
+
+    def for_update(self, model: Any, loss: Tensor, *, whole: bool) -> Tensor:
+        """The loss as it goes back through the model: checked, and a share of an update (not `whole`) times the number
+        of processes, whose gradients are averaged. In evaluation as it is.
+        """
         if model.training:
-            if num_items_in_batch is not None:
-                loss = loss * self.accelerator.num_processes  # the gradients of the processes are averaged
+            if not whole:
+                loss = loss * self.accelerator.num_processes
             self.check_finite("the loss", loss)
         return loss
 
