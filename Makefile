@@ -56,6 +56,7 @@ bench: .venv/.dev-installed .venv-metrics/.installed
 	$(BIN)/python benchmarks/gr2_words.py
 	$(BIN)/python benchmarks/gr2_hacking.py --jobs 2
 	$(BIN)/python benchmarks/estimator_truth.py
+	$(BIN)/python benchmarks/diffusion_gr2.py
 	$(BIN)/python benchmarks/demo_movielens.py
 	$(BIN)/python benchmarks/tables.py
 

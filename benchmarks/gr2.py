@@ -19,17 +19,13 @@ ndcg@5 0.053 over all users.
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
+from recipe_rows import Numbers, evaluated, row_of, say_rows
 from record import finish, options_of
 
 from rerank_env.training.recipes import RunFolder, recipe_of
-from rerank_env.training.recipes.card import EVALUATE, TABLE
 from rerank_env.training.recipes.gr2 import NAMES, RIVAL
 
 DOMAINS = ("beauty", "sports", "toys")
@@ -37,36 +33,6 @@ LEAST = {"recall@1": 0.15, "recall@5": 0.07, "ndcg@5": 0.10}
 LEAST_OF_ALL = {"recall@5": 0.072, "ndcg@5": 0.053}
 FINAL_ROWS = "sft-rejection,dapo,internalise"
 HEADLINE = NAMES["dapo"]
-
-Numbers = dict[str, float]
-
-
-def told(interval: Mapping[str, float | None]) -> Numbers:
-    """An interval as the record wants it, a point where it has no width."""
-    value = float(interval["value"] or 0.0)
-    low, high = interval.get("low"), interval.get("high")
-    return {
-        "value": value,
-        "low": value if low is None else min(low, value),
-        "high": value if high is None else max(high, value),
-    }
-
-
-def point(value: float) -> Numbers:
-    return {"value": value, "low": value, "high": value}
-
-
-def row_of(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the recipe's table in the form of a record."""
-    metrics = {metric: told(value) for metric, value in row["metrics"].items()}
-    metrics |= {f"{metric} over incoming": told(value) for metric, value in row["relative"].items()}
-    metrics |= {f"{metric} over {RIVAL}": told(value) for metric, value in row.get("over_rival", {}).items()}
-    metrics |= {f"{metric} of all users": told(value) for metric, value in row.get("all_users", {}).items()}
-    metrics |= {f"{metric} shuffled": told(row["shuffled"][metric]) for metric in ("recall@1", "ndcg@5")}
-    rates = {"identity rate": "identity_rate", "near identity rate": "near_identity_rate", "validity": "validity"}
-    metrics |= {rate: point(row[key]) for rate, key in rates.items() if row[key] is not None}
-    metrics |= {"seeds": point(row["seeds"])}
-    return {"name": name.replace(",", ":"), "metrics": metrics}
 
 
 def is_met(rows: Mapping[str, Mapping[str, Numbers]], *, of_all: bool) -> bool:
@@ -89,12 +55,9 @@ def main() -> None:
     changes = [] if options.domain == "beauty" else [f"rows={FINAL_ROWS}"]
     recipe = recipe_of("gr2", data=data, size="tiny", changes=changes)
     folder = RunFolder(options.work / f"gr2-{data}-tiny")
-    say = partial(print, file=sys.stderr, flush=True)
-    recipe.run(folder, on_stage=lambda name, state: say(f"{name}: {state}"), on_said=say)
-    table = json.loads((folder.stage(EVALUATE) / TABLE).read_bytes())
-    rows = [row_of(name, row) for name, row in table["rows"].items()]
-    for row in rows:
-        print(row["name"], {m: round(v["value"], 4) for m, v in row["metrics"].items() if "over" not in m}, flush=True)
+    table = evaluated(recipe, folder)
+    rows = [row_of(name, row, rival=RIVAL) for name, row in table["rows"].items()]
+    say_rows(rows)
     of_all = options.domain == "beauty"
     goals = ", ".join(f"{metric} +{least:.0%}" for metric, least in LEAST.items())
     finish(

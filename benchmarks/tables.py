@@ -1,10 +1,10 @@
-"""Write the tables in docs/results.md and README.md from docs/results/*.json, so that no figure is typed by hand.
+"""Write the tables in the documents from docs/results/*.json, so that no figure is typed by hand.
 
 Run: python benchmarks/tables.py            (`--check` changes nothing and fails where a table is out of date)
 
 A table stands between `<!-- table NAME: METRIC, METRIC -->` and `<!-- end -->`; a row is printed if it has one of the
 metrics, and where rows are named (`<!-- table NAME: METRIC; ROW, ROW -->`) if it is one of them. `value [low, high]`
-is printed where the interval is not a point.
+is printed where the interval is not a point. Of a result that was not recorded yet it is said that it was not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "docs" / "results.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "block-diffusion.md", ROOT / "README.md")
 MARKED = re.compile(
     r"(<!-- table (?P<name>[\w-]+): (?P<metrics>[^>;]+)(; (?P<rows>[^>]+))? -->\n).*?<!-- end -->", re.DOTALL
 )
@@ -58,7 +58,10 @@ def renewed(page: str) -> str:
     """The page with every marked table made anew."""
 
     def fill(found: re.Match[str]) -> str:
-        result = json.loads((ROOT / "docs" / "results" / f"{found['name']}.json").read_text(encoding="utf-8"))
+        path = ROOT / "docs" / "results" / f"{found['name']}.json"
+        if not path.is_file():
+            return f"{found[1]}Not measured yet.\n<!-- end -->"
+        result = json.loads(path.read_text(encoding="utf-8"))
         rows = None if found["rows"] is None else _names(found["rows"])
         return f"{found[1]}{table(result, _names(found['metrics']), rows)}<!-- end -->"
 

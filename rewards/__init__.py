@@ -74,6 +74,7 @@ from rerank_env.rewards.errors import (
 from rerank_env.rewards.formats import answer_text
 from rerank_env.rewards.function import FunctionCondition, FunctionReward
 from rerank_env.rewards.groups import Consistency
+from rerank_env.rewards.mistakes import Faults, faults
 from rerank_env.rewards.names import parse_reward, register_condition, register_reward
 from rerank_env.rewards.parsing import Parsed, ParsedBatch, parse, parse_batch
 from rerank_env.rewards.presets import gain, gr2, gr2_hardened, gr2_industrial, gr2_industrial_hardened, naive
@@ -123,6 +124,7 @@ __all__ = [
     "Err",
     "ExactSet",
     "Failure",
+    "Faults",
     "FetchError",
     "FunctionCondition",
     "FunctionReward",
@@ -170,6 +172,7 @@ __all__ = [
     "audit",
     "click_credit",
     "copying",
+    "faults",
     "gain",
     "gr2",
     "gr2_hardened",

@@ -27,6 +27,11 @@ from rerank_env.rewards.formats import answer_text
 _OPENINGS = {"tagged": re.compile(re.escape("<answer>")), "json": re.compile(r'(?<!\\)"ranking"')}
 
 
+def opening_of(text_format: str) -> re.Pattern[str] | None:
+    """What an answer begins with in texts of a format; None where it begins with the text."""
+    return next((found for name, found in _OPENINGS.items() if text_format.startswith(name)), None)
+
+
 class AnswerForms:
     """The forms of answers to requests that were `asked`; what does not depend on a completion is read once.
 
@@ -51,12 +56,9 @@ class AnswerForms:
         answer, names = self._laid[key]
         return Form(prompt, list(completion[:kept]), answer, names)
 
-    def _opening(self) -> re.Pattern[str] | None:
-        return next((found for name, found in _OPENINGS.items() if self._asked.text_format.startswith(name)), None)
-
     def _before(self, completion: Sequence[int]) -> tuple[int | None, str]:
         """How many tokens stand before the answer, and what of the next one does, if it begins in the middle of it."""
-        opening = self._opening()
+        opening = opening_of(self._asked.text_format)
         if opening is None:
             return 0, ""
         found = opening.search(self._text(completion))
@@ -104,7 +106,7 @@ class AnswerForms:
         """The tokens of an answer, and of each the place of the ranking that it is a part of, -1 where of none."""
         text = answer_text(ranking, text_format=self._asked.text_format, ids=ids)
         elements = completion_spans(text, self._asked.text_format).elements
-        opening = self._opening()
+        opening = opening_of(self._asked.text_format)
         found = None if opening is None else opening.search(text)
         start = 0 if found is None else found.start()
         read = self._tokenizer(begun + text[start:], add_special_tokens=False, return_offsets_mapping=True)

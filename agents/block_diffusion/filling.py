@@ -104,22 +104,24 @@ def fill(
     pad_id: int,
     temperature: float = 0.0,
     generator: torch.Generator | None = None,
+    seeds: Sequence[int] | None = None,
     batch_size: int = 64,
 ) -> list[Filled]:
     """Every form filled by `decoder`; the model is in evaluation mode meanwhile.
 
     With a temperature each form draws from a generator of its own, seeded before anything is read, so that what it
-    draws does not depend on batches. Raises `InputError` for a form without a slot, with more slots than candidates,
-    with candidates of the same name or of that of the mask token, for a hidden token in what was written, and as
-    `canvas_logits` and the decoder do.
+    draws does not depend on batches: by `seeds`, one a form, or where there are none by `generator`. Raises
+    `InputError` for a form without a slot, with more slots than candidates, with candidates of the same name or of that
+    of the mask token, for a hidden token in what was written, and as `canvas_logits` and the decoder do.
     """
     whole("batch_size", batch_size, least=1)
     _check(forms, mask_id)
     drawn_from: list[torch.Generator | None] = [None] * len(forms)
     if temperature:
-        if generator is None:
-            raise InputError(f"temperature is {temperature} but nothing was given to draw from; pass a generator")
-        seeds = torch.randint(2**62, (len(forms),), generator=generator, device=generator.device).tolist()
+        if seeds is None:
+            if generator is None:
+                raise InputError(f"temperature is {temperature} but nothing was given to draw from; pass a generator")
+            seeds = torch.randint(2**62, (len(forms),), generator=generator, device=generator.device).tolist()
         drawn_from = [torch.Generator().manual_seed(seed) for seed in seeds]
     fillings = [_Filling(form, mask_id, blocks.size) for form in forms]
     with evaluated(model):

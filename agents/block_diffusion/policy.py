@@ -16,6 +16,7 @@ it writes what the autoregressive model of the same weights does.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +102,22 @@ class BlockDiffusionPolicy(TextPolicy[BlockDecoding, BlockAnswers]):
         decoding: BlockDecoding,
         generator: torch.Generator | None,
     ) -> BlockAnswers:
+        return self.written(asked, prompts, n=n, decoding=decoding, generator=generator)
+
+    def written(
+        self,
+        asked: Asked,
+        prompts: list[list[int]],
+        *,
+        n: int,
+        decoding: BlockDecoding,
+        generator: torch.Generator | None,
+        seeds: Sequence[int] | None = None,
+    ) -> BlockAnswers:
+        """`n` answers to each of the tokenised `prompts`, which were `asked`; drawn from `generator` unless greedy.
+
+        `seeds`: of every answer, that by which it is filled in; where there are none, `generator` gives those, too.
+        """
         made = sample(
             self.model,
             self.pad_id,
@@ -135,6 +152,7 @@ class BlockDiffusionPolicy(TextPolicy[BlockDecoding, BlockAnswers]):
                 pad_id=self.pad_id,
                 temperature=decoding.temperature,
                 generator=generator,
+                seeds=None if seeds is None else [seeds[row] for row, _ in chosen],
                 batch_size=decoding.batch_size,
             )
             for (row, form), answer in zip(chosen, answers, strict=True):

@@ -34,8 +34,8 @@ class Look:
 
     `open_RS` bool: hidden places that may be committed. `log_p_RS`: the log-probability of the token that was drawn for
     each, anything where a place is not open. `law_NV`: the log-probabilities that it was drawn by, a row for each open
-    place. `round_R`: the number of the round in the row's block, from 0, and `size_R`: the places of that block, both
-    int64.
+    place; it may lie on another device. `round_R`: the number of the round in the row's block, from 0, and `size_R`:
+    the places of that block, both int64.
     """
 
     open_RS: Tensor
@@ -47,7 +47,7 @@ class Look:
     def entropy_RS(self) -> Tensor:
         """The entropy of the law at each open place in nats, 0 where a place is not open."""
         entropy_N = torch.special.entr(self.law_NV.exp()).sum(-1)
-        return torch.zeros_like(self.log_p_RS).masked_scatter(self.open_RS, entropy_N.to(self.log_p_RS.dtype))
+        return torch.zeros_like(self.log_p_RS).masked_scatter(self.open_RS, entropy_N.to(self.log_p_RS))
 
 
 class Rule(Protocol):
@@ -67,18 +67,23 @@ class Commits(NamedTuple):
     forced_RS: Tensor
 
 
-def commits(rule: Rule, look: Look) -> Commits:
+def commits(rule: Rule, look: Look, *, first: bool = False) -> Commits:
     """What is committed in a round: what the rule vouches for, at least one a row with open places, none elsewhere.
 
-    Of equal scores the place further left comes first.
+    Of equal scores the place further left comes first. With `first` the first place of a block counts as certain, so
+    that it is never left for a later round. So it is where tokens are shifted (ours): its law is read from the clean
+    token before the block and never learns what is committed behind it. It gains nothing by waiting, and a name that
+    was committed behind it in the meantime it might name again.
     """
     score_RS = rule.score_RS(look).masked_fill(~look.open_RS, -torch.inf)
+    if first:
+        score_RS[:, 0].masked_fill_(look.open_RS[:, 0], 0.0)  # the highest there is
     sorted_RS, order_RS = score_RS.sort(dim=-1, descending=True, stable=True)
-    rank_RS = order_RS.argsort(dim=-1)
-    count_R = torch.minimum(rule.count_R(look, sorted_RS), look.open_RS.sum(-1))
-    vouched_RS = (rank_RS < count_R[:, None]) & look.open_RS
-    forced_RS = (rank_RS == 0) & look.open_RS & (count_R == 0)[:, None]
-    return Commits(vouched_RS | forced_RS, forced_RS)
+    count_R1 = rule.count_R(look, sorted_RS)[:, None]
+    rank_S = torch.arange(score_RS.shape[1], device=score_RS.device)
+    best_RS = torch.empty_like(look.open_RS).scatter_(1, order_RS, rank_S < count_R1.clamp(min=1))
+    now_RS = best_RS & look.open_RS
+    return Commits(now_RS, now_RS & (count_R1 == 0))
 
 
 @dataclass(frozen=True)

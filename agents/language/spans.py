@@ -96,7 +96,7 @@ def token_roles(tokenizer: Any, completion: str | Sequence[int], text_format: st
         ids, text, ends = list(read["input_ids"]), completion, [end for _, end in read["offset_mapping"]]
     else:
         ids = [int(token) for token in completion]
-        text, ends = _decoded(tokenizer, ids)
+        text, ends = decoded(tokenizer, ids)
     spans = completion_spans(text, text_format)
     roles_T = np.full(len(ids), OTHER, dtype=np.int8)
     slots_T = np.full(len(ids), -1, dtype=np.int64)
@@ -115,7 +115,7 @@ def token_roles(tokenizer: Any, completion: str | Sequence[int], text_format: st
     return TokenRoles(np.array(ids, dtype=np.int64), roles_T, slots_T)
 
 
-def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[int]]:
+def decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[int]]:
     """The text of the tokens without the special ones at its end, and where in it each of them ends.
 
     Special tokens inside stay in the text, as in `TextPolicy.texts`, and spoil an answer.

@@ -24,7 +24,12 @@ LONG = 120
 
 
 def recipe(
-    name: Annotated[str, typer.Argument(help="`gr2`: a language model that reasons, then re-ranks.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="`gr2`: a language model that reasons, then re-ranks; `diffusion-gr2`: converted to block diffusion."
+        ),
+    ],
     data: Annotated[
         str, typer.Option(help="Data set: `amazon-beauty`, `amazon-sports` or `amazon-toys`.")
     ] = "amazon-beauty",
@@ -47,7 +52,8 @@ def recipe(
 
     A stage that is finished is not repeated, one that was interrupted goes on. One that was made from other settings is
     refused until it is named with --restart. With several GPUs, run one training stage under a launcher:
-    `accelerate launch -m rerank_env recipe gr2 --only dapo`.
+    `accelerate launch -m rerank_env recipe gr2 --only dapo`. `diffusion-gr2` takes over what a run of `gr2` has
+    finished in the same way: that beside its own folder, or the one named with `--set gr2=FOLDER`.
     """
     from rerank_env.training.recipes import Crew, RunFolder, recipe_of
 
@@ -120,6 +126,8 @@ def _print_plan(made: Recipe, folder: RunFolder, todo: list[str], again: list[st
         text = _cost(foretold.get(name)) if name in going else ""
         table.add_row(name, state if name in todo else f"{state}, left out", text)
     rich.print(table)
+    for note in made.notes(folder, forgotten):
+        print(note)
     known = [foretold[name] for name in going if name in foretold]
     on = f"{made.machine and ' on '}{made.machine}"
     if known or not going:

@@ -92,6 +92,23 @@ def test_an_entropy_rule_goes_by_the_law_and_not_by_the_token_drawn() -> None:
     assert made(Threshold(0.5), seen) == ([1], [])
 
 
+def test_a_first_place_that_counts_as_certain_is_never_left_for_later() -> None:
+    seen = look([0.2, 0.95, 0.3, 0.9])
+    cases = {
+        Threshold(0.9): [0, 1, 3],  # and all that reach it
+        Threshold(0.99): [0],  # where none does it is the one there has to be
+        Static(2): [0, 1],  # 4 // 2 of them, it among them
+        Static(9): [0],
+        Factor(0.2): [0, 1],  # bounds .9, .933, .95: certain, .95 >= .933, .9 < .95
+        Entropy(0.25): [0, 1],  # entropies .199 of .95 and .325 of .9: the second does not fit
+    }
+    for rule, expected in cases.items():
+        now_RS, _ = commits(rule, seen, first=True)
+        assert now_RS[0].nonzero().squeeze(1).tolist() == expected, rule
+        later = look([0.2, 0.95, 0.3, 0.9], closed=(0,), number=1)
+        assert commits(rule, later, first=True).now_RS.equal(commits(rule, later).now_RS)
+
+
 rules = st.one_of(
     st.builds(Static, st.integers(1, 9)),
     st.builds(Threshold, st.floats(0.01, 1)),

@@ -16,9 +16,10 @@ pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 
+from walking import ITEMS, LENGTH, USERS, walks
+
 from rerank_env import data
 from rerank_env.data import amazon, load
-from rerank_env.data.interactions import Interactions
 from rerank_env.data.requests import Requests
 from rerank_env.rewards.errors import CheckpointError, DataError, InputError, ServerError, UnknownNameError
 from rerank_env.training.fingerprints import requests_hash
@@ -46,7 +47,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning"),
 ]
 
-ITEMS, USERS, LENGTH = 64, 200, 8
 NAME, OPTIONS = "amazon-beauty", "first_stage=popularity,slate_size=20"
 QUICK = (
     "ids.epochs=1", "lists.watch=9", "remarks.features=score_z,next_last,near_last_3", "seeds=0", "model.width=32",
@@ -62,23 +62,6 @@ QUICK = (
 SETTINGS = changed(
     Gr2Settings(), ["ids.epochs=1", "lists.watch=9", "remarks.features=score_z,next_last,near_last_3", "seeds=0"]
 )
-
-
-def walks() -> Interactions:
-    """Users who walk around a ring of items: the next item is always the one after the last."""
-    rng = np.random.default_rng(0)
-    starts = rng.integers(ITEMS, size=USERS)
-    return Interactions.arranged(
-        np.repeat(np.arange(USERS), LENGTH),
-        ((starts[:, None] + np.arange(LENGTH)) % ITEMS).ravel(),
-        np.ones(USERS * LENGTH),
-        np.tile(np.arange(float(LENGTH)), USERS),
-        texts=tuple(f"word{i} pair{i // 2}" for i in range(ITEMS)),
-        content_IC=np.zeros((ITEMS, 0), dtype=np.float32),
-        content_names=(),
-        labels=tuple((f"label {i % 5}",) for i in range(ITEMS)),
-        seed=1,
-    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -276,7 +259,7 @@ def test_seeds_of_a_reinforcement_share_their_remarks(
         return {"updates": float(seed)}
 
     monkeypatch.setattr(reinforcing, "_run", run)
-    assert reinforcing._runs(asked, given, lambda seed: pytest.fail("not begun"), {}) == {
+    assert reinforcing.runs(asked, given, lambda seed: pytest.fail("not begun"), {}, reinforcing.AUTOREGRESSIVE) == {
         "reward": "gain", "updates": 1.0
     }  # fmt: skip
     assert len(seen) == 3 and len(set(seen)) == 1
@@ -352,7 +335,7 @@ def test_every_stage_of_gr2_runs_on_real_trainers_and_none_is_repeated(
     from rerank_env.agents.language import LanguagePolicy
     from rerank_env.training.recipes import CARD, RunFolder, recipe_of
 
-    monkeypatch.setattr("rerank_env.training.recipes.reinforcing._refuse_dead", lambda *told: None)  # QUICK is dead
+    monkeypatch.setattr("rerank_env.training.recipes.reinforcing.refuse_dead", lambda *told, **_: None)  # QUICK is dead
     made = recipe_of("gr2", data=NAME, options=OPTIONS, changes=QUICK)
     folder, told = RunFolder(tmp_path / "run"), []
     said: list[str] = []

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rerank_env.rewards.errors import CheckpointError, InputError, UnknownNameError
 from rerank_env.training.recipes import RunFolder, recipe_of
 from rerank_env.training.recipes.changes import changed
-from rerank_env.training.recipes.gr2 import NAMES, Later, plan_of
+from rerank_env.training.recipes.gr2 import NAMES, plan_of
+from rerank_env.training.recipes.planning import Later
 from rerank_env.training.recipes.settings import ROWS, SEEDED, Gr2Settings, ListsSettings
 from rerank_env.training.recipes.sizes import SIZES, foretold, size_of
 from rerank_env.training.recipes.stages import Plan

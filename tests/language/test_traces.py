@@ -96,6 +96,29 @@ def test_rejection_asks_again_until_the_pick_is_the_target_and_counts_what_it_dr
     assert found.tokens_in == 1000
 
 
+def test_imitation_takes_any_ranking_with_reasons_right_or_wrong_and_nothing_else(tmp_path: Path) -> None:
+    said = "<think>So.</think><answer>[1, 2, 3, 4]</answer>"
+    requests = requests_of(5)
+    blank = Requests.of([[0, 1, 2, 3]], [[0.0] * 4], history=[[0]])  # nobody is told a target, so none is needed
+    for number, (asked, text, accepted) in enumerate(
+        [
+            (requests, said, True),
+            (blank, said, True),
+            (requests, "<think>So.</think><answer>[1, 1, 3, 4]</answer>", False),  # its pick is not enough
+            (requests, "<think></think><answer>[1, 2, 3, 4]</answer>", False),
+        ]
+    ):
+        teacher = Saying(text)
+        traces = collect(
+            asked, teacher, WRITER, mode="imitation", tries=1, directory=tmp_path / str(number), shuffle=False
+        )
+        assert traces.column("accepted") == [accepted] * len(asked)
+        assert teacher.targets == [None]
+        if accepted:
+            assert [row.ranking for row in rows_of(traces)] == [[0, 1, 2, 3]] * len(asked)
+            assert set(traces.column("tail")) == {"own"}
+
+
 def test_targeted_tells_the_shown_place_of_the_target_once_and_accepts_only_its_name(tmp_path: Path) -> None:
     teacher = Saying("<think>Up.</think><answer>[1, 2, 3, 4]</answer>")
     requests = requests_of(40)

@@ -21,7 +21,7 @@ import numpy as np
 
 from rerank_env import durable
 from rerank_env.agents.language.models import own_forward
-from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import PAD
@@ -31,6 +31,7 @@ from rerank_env.training.fingerprints import SHORT, requests_hash
 from rerank_env.training.language.checkpoints import FINISHED, begin, read_record
 from rerank_env.training.language.dapo_settings import DapoConfig
 from rerank_env.training.language.reference import REFERENCE
+from rerank_env.training.language.rollouts import DrawingTrainer
 from rerank_env.training.language.stopping import StopRule, best_of
 from rerank_env.training.language.trainer import DapoTrainer
 from rerank_env.training.language.watching import OnLog, Watch, kept_weights, restore, store
@@ -53,7 +54,7 @@ class DapoResult:
     `best_validation` say where the weights come from, with 0 for those that training started from.
     """
 
-    policy: LanguagePolicy
+    policy: Any
     updates: int
     best_update: int
     best_validation: float | None
@@ -63,7 +64,7 @@ class DapoResult:
 
 
 def run(
-    policy: LanguagePolicy,
+    policy: TextPolicy[Any, Any],
     requests: Requests,
     reward: str | Reward,
     *,
@@ -72,7 +73,7 @@ def run(
     validation: Requests | None = None,
     resume: bool = True,
     on_log: OnLog | None = None,
-    trainer: type[DapoTrainer] = DapoTrainer,
+    trainer: type[DrawingTrainer] = DapoTrainer,
     **others: Any,
 ) -> DapoResult:
     """Train `policy` in place on `requests` for `reward`; `others` are for the class of the `trainer`.
@@ -117,7 +118,7 @@ def run(
     return DapoResult(policy=policy, log_path=place / LOG_NAME, directory=place, **finished)
 
 
-def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
+def _finish(trainer: DrawingTrainer, watch: Watch, place: Path) -> dict[str, Any]:
     updates = int(trainer.state.global_step)
     best = best_of(watch.held_out) if watch.held_out else None
     if best is None:
@@ -135,7 +136,11 @@ def _finish(trainer: DapoTrainer, watch: Watch, place: Path) -> dict[str, Any]:
 
 
 def _identity(
-    policy: LanguagePolicy, requests: Requests, reward: str | Reward, config: DapoConfig, validation: Requests | None
+    policy: TextPolicy[Any, Any],
+    requests: Requests,
+    reward: str | Reward,
+    config: DapoConfig,
+    validation: Requests | None,
 ) -> dict[str, Any]:
     """What decides the outcome of a run: settings, reward by its text and by what it pays, data, prompt, model."""
     writer = policy.writer
@@ -152,7 +157,7 @@ def _identity(
     }
 
 
-def _prompts(policy: LanguagePolicy, requests: Requests) -> str:
+def _prompts(policy: TextPolicy[Any, Any], requests: Requests) -> str:
     """A short hash of the first prompts, in the tokens that the model reads."""
     first = policy.writer.write(requests.take(np.arange(min(_PROMPTS, len(requests)))))
     return hashlib.sha256(json.dumps(policy.prompt_ids(first)).encode()).hexdigest()[:16]

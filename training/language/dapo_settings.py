@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rerank_env.agents.language.decoding import Decoding
-from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.rewards import parse_reward
 from rerank_env.rewards.arguments import finite, one_of, whole
 from rerank_env.rewards.errors import InputError, MissingExtraError
@@ -188,7 +188,7 @@ def dealt(config: DapoConfig, processes: int) -> tuple[int, int]:
     return micro, share // micro * config.updates_per_step
 
 
-def sampling(policy: LanguagePolicy, config: DapoConfig) -> Decoding:
+def sampling(policy: TextPolicy[Decoding, Any], config: DapoConfig) -> Decoding:
     """How answers are drawn in training: from all of the law that is trained, the model's own at the temperature."""
     return replace(
         policy.decoding,

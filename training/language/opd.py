@@ -66,13 +66,17 @@ class OpdConfig(DapoConfig):
         check(self.divergence, self.form, beta=self.jsd_beta, k=self.topk, estimator=self.estimator)
         if self.form == "sampled" and self.estimator == "k1":
             raise InputError("the gradient of the estimator k1 is zero in expectation; train with k2 or k3")
-        if not self.reward_weight and not self.distill_weight:
-            raise InputError("reward_weight and distill_weight are both 0, so nothing is learned; raise one of them")
-        if self.reward_weight and self.group_size < 2:
-            raise InputError(
-                f"group_size is {self.group_size} but rewards count; give at least 2 answers a request, or a "
-                "reward_weight of 0"
-            )
+        check_weights(self.reward_weight, self.distill_weight, group_size=self.group_size)
+
+
+def check_weights(reward_weight: float, distill_weight: float, *, group_size: int) -> None:
+    """Raise `InputError` where both weights are 0 and where rewards count but have nothing to be compared with."""
+    if not reward_weight and not distill_weight:
+        raise InputError("reward_weight and distill_weight are both 0, so nothing is learned; raise one of them")
+    if reward_weight and group_size < 2:
+        raise InputError(
+            f"group_size is {group_size} but rewards count; give at least 2 answers a request, or a reward_weight of 0"
+        )
 
 
 class OpdTrainer(DapoTrainer):

@@ -12,6 +12,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rerank_env.agents.language.generation import generate
-from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import Reward, parse_reward
 from rerank_env.rewards.arrays import BoolArray, IntArray
@@ -31,7 +32,7 @@ from rerank_env.training.language import groups, resampling
 from rerank_env.training.language.checkpoints import DurableCheckpoints, FiniteUpdates
 from rerank_env.training.language.dapo_settings import DapoConfig, arguments, sampling
 from rerank_env.training.language.reference import copied, scoring
-from rerank_env.training.language.shuffles import Shuffles
+from rerank_env.training.language.shuffles import Shown, Shuffles
 from rerank_env.training.language.signals import Outcomes, WatchedReward, unshuffled
 
 try:
@@ -61,7 +62,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
 
     def __init__(
         self,
-        policy: LanguagePolicy,
+        policy: TextPolicy[Any, Any],
         requests: Requests,
         reward: str | Reward,
         *,
@@ -101,7 +102,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
         )
         incoming_BK = identity_rankings(requests.sizes_B, requests.candidates_BK.shape[1])
         self.incoming_raw_B = parse_reward(config.metric)(incoming_BK, unshuffled(requests.slates))
-        self._asked: tuple[int, int, list[list[int]]] = (0, 0, [])
+        self._asked: tuple[int, int, Shown]
 
     def advantages(self, answers: Outcomes) -> Tensor:
         """The advantage of each answer, float32 [N]; see `groups`."""
@@ -172,7 +173,7 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
     def _rollouts(self, rows_B: IntArray, draw: int, round_: int) -> dict[str, Any]:
         """A group of answers to each request, scored; `tool_mask` has what the rule for lengths leaves."""
         shown = self.shuffles.show(rows_B, self.config.group_size, draw=draw, round_=round_)
-        self._asked = draw, round_, shown.token_ids
+        self._asked = draw, round_, shown
         batch: dict[str, Any] = super()._generate_and_score_completions(shown.rows())
         answers = self.paid.last
         batch["advantages"] = self.advantages(answers)
@@ -189,31 +190,39 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
         return int(self.accelerator.gather(torch.tensor([number], device=self.accelerator.device)).max())
 
     def _tokenize_prompts(self, _prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        return self._asked[2], None, {}
+        return self._asked[2].token_ids, None, {}
 
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], _images: Any, _fields: Any, num_generations: int, *_: Any
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Outcomes drawn from numbers that (seed, step, round) decide, whoever draws; equal prompts are read once."""
-        draw, round_, _ids = self._asked
+        draw, round_ = self._asked[:2]
         copies = 1 if self.config.shuffle == "inside" else num_generations
-        key = [self.config.seed, draw, round_]
-        generator = torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+        generator = keyed(self.config.seed, draw, round_)
         others = self.accelerator.process_index * len(prompt_ids)
         torch.rand((others, self.config.max_tokens), dtype=torch.float64, generator=generator)  # what they draw by
         with unwrap_model_for_generation(
             self.model_wrapped, self.accelerator, gather_deepspeed3_params=self.args.ds3_gather_for_generation
         ) as model:
-            made = generate(
-                model,
-                self.policy.pad_id,
-                self.policy.eos_ids,
-                prompt_ids[::copies],
-                decoding=sampling(self.policy, self.config),
-                generator=generator,
-                n=copies,
-            )
+            return self.drawn(model, prompt_ids[::copies], n=copies, generator=generator)
+
+    def drawn(
+        self, model: Any, prompts: list[list[int]], *, n: int, generator: torch.Generator
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """`n` answers to each prompt in tokens, row by row, and the log-probability of each token.
+
+        `model` is out of what wraps it; an answer is drawn by `config.max_tokens` numbers of the `generator`.
+        """
+        decoding = sampling(self.policy, self.config)
+        made = generate(
+            model, self.policy.pad_id, self.policy.eos_ids, prompts, decoding=decoding, generator=generator, n=n
+        )
         return made.ids, made.logprobs
+
+    @property
+    def validating(self) -> Any:
+        """How answers are written where they are measured: greedily, and not constrained."""
+        return replace(self.policy.decoding, temperature=0.0, constrained=False)
 
     def _report(self, answers: Outcomes, rows_B: IntArray, dead_B: BoolArray, missing: int, rounds: int) -> None:
         size = self.config.group_size
@@ -249,6 +258,11 @@ class DrawingTrainer(DurableCheckpoints, FiniteUpdates, GRPOTrainer):
             yield
         finally:
             self._metrics, self._logs = kept
+
+
+def keyed(*key: int) -> torch.Generator:
+    """A generator that `key` alone decides."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
 
 
 def _rows(which_B: BoolArray, size: int) -> IntArray:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from rerank_env.data.requests import Requests
-from rerank_env.prompts import Prompt, PromptWriter
+from rerank_env.prompts import Asked, Prompt, PromptWriter, ask
 from rerank_env.rewards.arguments import one_of, whole
 from rerank_env.rewards.arrays import PAD, IntArray
 from rerank_env.training.adapters.records import ANSWER_IDS, LOGGED
@@ -31,8 +31,12 @@ MODES = ("across", "inside", "none")
 
 @dataclass(frozen=True)
 class Shown:
-    """Prompts, one an answer, group by group: plain `texts`, `token_ids`, and the `columns` that a reward reads."""
+    """Prompts, one an answer, group by group: plain `texts`, `token_ids`, and the `columns` that a reward reads.
 
+    `asked`: the same prompts in the same order, each once where all answers of a group are to one.
+    """
+
+    asked: Asked
     texts: list[str]
     token_ids: list[list[int]]
     columns: dict[str, list[Any]]
@@ -67,14 +71,16 @@ class Shuffles:
         """`group_size` prompts for each of `rows_B`, in that order; `draw` counts the steps, `round_` the resamples."""
         rows = np.asarray(rows_B, dtype=np.int64)
         copies = group_size if self.mode == "inside" else 1
-        asked = self.requests.take(rows.repeat(copies))
+        taken = self.requests.take(rows.repeat(copies))
         if self.mode != "none":
-            asked = asked.reordered(self._orders(rows, copies, asked, draw, round_))
-        prompts = self.writer.write(asked)
+            taken = taken.reordered(self._orders(rows, copies, taken, draw, round_))
+        asked = ask(taken, self.writer)
+        prompts = asked.prompts
         token_ids = self.prompt_ids(prompts)
-        again = np.arange(len(asked)).repeat(group_size // copies).tolist()
-        columns = _columns(asked, self.writer)
+        again = np.arange(len(prompts)).repeat(group_size // copies).tolist()
+        columns = _columns(taken, self.writer)
         return Shown(
+            asked=asked,
             texts=[prompts[row].text for row in again],
             token_ids=[token_ids[row] for row in again],
             columns={name: [values[row] for row in again] for name, values in columns.items()},

@@ -4,7 +4,7 @@ May import torch, transformers, TRL, and `rerank_env`. TRL does sampling's bookk
 (`loss_type="dapo"`: one normaliser over all tokens of a step), metrics and checkpoints. Ours is what it lacks:
 candidates shuffled anew (`shuffles`), answers generated from prompts that are read once a group, dead groups by a raw
 metric, replaced and then left out (`resampling`), one rule for length (`lengths`), and a step without signal that is no
-update: no weight, no moment and no decay moves.
+update (`updates`).
 
     J = 1 / sum_i |o_i| * sum_i sum_t min(rho_it A_i, clip(rho_it, 1 - e_low, 1 + e_high) A_i)
 
@@ -26,9 +26,10 @@ from torch import Tensor
 from rerank_env.training.language import resampling
 from rerank_env.training.language.rollouts import DrawingTrainer
 from rerank_env.training.language.sharing import completion_logits
+from rerank_env.training.language.updates import SignalledUpdates
 
 
-class DapoTrainer(DrawingTrainer):
+class DapoTrainer(SignalledUpdates, DrawingTrainer):
     """Trains `policy` (its model in place) on `requests` for `reward`, as `config` says; checkpoints go to `directory`.
 
     Logs what `DrawingTrainer` does, and `skipped` (updates without signal). Raises `DivergedError` for a loss or
@@ -41,7 +42,6 @@ class DapoTrainer(DrawingTrainer):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._logits: Tensor | None = None
-        self._counted = 0.0
 
     def token_terms(
         self,
@@ -105,13 +105,3 @@ class DapoTrainer(DrawingTrainer):
         """What a sum over this process' part of a step is divided by, as in TRL's loss."""
         parts = self.current_gradient_accumulation_steps / self.args.steps_per_generation
         return total.clamp(min=1.0) / self.accelerator.num_processes * parts
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        counted = self.accelerator.reduce(torch.tensor(self._counted, device=self.accelerator.device), reduction="sum")
-        self._counted = 0.0
-        skips = float(counted) == 0.0
-        self._metrics["train"]["skipped"].append(float(skips))
-        if skips:
-            model.zero_grad(set_to_none=True)  # the optimiser passes over weights without a gradient
-        return norm

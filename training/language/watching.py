@@ -1,8 +1,8 @@
 """What happens beside training: lines of the log, validation, the best weights, and when to stop.
 
 May import numpy, torch, safetensors, transformers, and `rerank_env`. A validation is the mean of a raw metric over
-requests that training never asks, of what the policy answers greedily and unconstrained, whatever its own decoding is;
-the processes deal the requests among them. The best weights are kept in a file of the run, `weights-N.safetensors` with
+requests that training never asks, of what the policy answers as the trainer's `validating` says, greedily; the
+processes deal the requests among them. The best weights are kept in a file of the run, `weights-N.safetensors` with
 N the step: of the best validation, or the last ones where there is none. Only weights that are trained are in it, an
 adapter's where there is one.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +127,7 @@ class Watch(TrainerCallback):
         found: list[float] = []
         if len(rows):
             some = self.validation.take(rows)
-            plain = replace(trainer.policy.decoding, temperature=0.0, constrained=False)
-            rankings_BNK, _ = trainer.policy.answers(some, decoding=plain).read()
+            rankings_BNK, _ = trainer.policy.answers(some, decoding=trainer.validating).read()
             found = metric.score(rankings_BNK[:, 0], some.slates).total_B.tolist()
         value = math.fsum(gather_object(found)) / len(self.validation)
         self._note(step, value)

@@ -1,7 +1,8 @@
 """Recipes: whole trainings of several stages, run, resumed and described by one command, `rerank recipe`.
 
-`stages` says what a stage is and which need not be repeated, `folder` what a run leaves on the disk, `crew` which of
-several processes writes. `recipe_of` gives a recipe by name; its own modules, and what they need, are loaded then.
+`stages` says what a stage is and which need not be repeated, `planning` how plans are written, `folder` what a run
+leaves on the disk, `adopting` what is taken over from another run, `crew` which of several processes writes.
+`recipe_of` gives a recipe by name; its own modules, and what they need, are loaded then.
 
     recipe = recipe_of("gr2", data="amazon-beauty", size="tiny")
     recipe.run(RunFolder(Path("runs/gr2-beauty")))
@@ -25,7 +26,10 @@ __all__ = ["CARD", "RECIPES", "Crew", "Plan", "Recipe", "RunFolder", "Stage", "W
 CARD = "README.md"
 """The model card, in a run's folder."""
 
-RECIPES: dict[str, str] = {"gr2": "rerank_env.training.recipes.gr2"}
+RECIPES: dict[str, str] = {
+    "gr2": "rerank_env.training.recipes.gr2",
+    "diffusion-gr2": "rerank_env.training.recipes.diffusion",
+}
 """The module of each recipe, whose `recipe(data=, size=, options=, changes=)` makes it."""
 
 
@@ -35,6 +39,10 @@ def _unknown(_: RunFolder, __: Collection[str]) -> Mapping[str, float]:
 
 def _silent(_: RunFolder) -> str:
     return ""
+
+
+def _plain(_: RunFolder, __: Collection[str]) -> Sequence[str]:
+    return ()
 
 
 def _nothing(todo: Collection[str]) -> None:
@@ -48,7 +56,7 @@ class Recipe:
     `about` goes into `run.json`: recipe, data, size and settings. `card` makes the model card of what is finished in a
     run's folder, and `ending` what is worth reading on a terminal when the run ends. `minutes`, given a run's folder
     and the stages of it that will be forgotten, foretells how long each stage takes, of those left out nobody knows;
-    `machine` says on what.
+    `machine` says on what. `notes`, given the same, are sentences that belong to the plan of such a run.
     `check`, given the stages that are to be run, raises where a setting cannot be used or a library is missing: before
     the first of them, not at the last.
     """
@@ -60,6 +68,7 @@ class Recipe:
     machine: str = ""
     check: Callable[[Collection[str]], None] = _nothing
     ending: Callable[[RunFolder], str] = _silent
+    notes: Callable[[RunFolder, Collection[str]], Sequence[str]] = _plain
 
     def checked(
         self, folder: RunFolder, *, only: Sequence[str] = (), until: str | None = None, restart: Sequence[str] = ()

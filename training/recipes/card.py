@@ -8,7 +8,7 @@ evaluation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ EVALUATE, TABLE = "evaluate", "table.json"
 class About:
     """What a recipe says of itself: a `title`, what it does in a paragraph or two, `papers` by arXiv identifier, the
     row of the table that the hub is to show (`headline`), how a policy is loaded (`usage`), where in the run's folder
-    that `policy` is, as `usage` has it, what it is not good for
-    (`limits`), and the pretrained `base`, "" where there is none. `license` is of weights
-    from nothing: those made from a base are under the base's own, so that their card states none.
+    that `policy` is, as `usage` has it, what it is not good for (`limits`), how the table is put in Markdown
+    (`results`), and the pretrained `base`, "" where there is none. `license` is of weights from nothing: those made
+    from a base are under the base's own, so that their card states none.
     """
 
     title: str
@@ -39,6 +39,7 @@ class About:
     base: str = ""
     license: str = "apache-2.0"
     policy: str = ""
+    results: Callable[[Mapping[str, Any]], str] = markdown
 
 
 def card(folder: RunFolder, about: About, *, stages: list[str]) -> str:
@@ -52,7 +53,7 @@ def card(folder: RunFolder, about: About, *, stages: list[str]) -> str:
         f"# {about.title}",
         about.summary,
         "## Results",
-        "The evaluation is not finished." if told is None else markdown(told),
+        "The evaluation is not finished." if told is None else about.results(told),
         "## How to use",
         about.usage,
         "## Training",
@@ -72,7 +73,7 @@ def ending(folder: RunFolder, about: About) -> str:
     """
     told, policy = _table(folder), folder.directory / about.policy
     usage = about.usage.replace(about.policy, str(policy)) if about.policy and policy.is_dir() else ""
-    return "\n\n".join(part for part in ("" if told is None else markdown(told), usage) if part)
+    return "\n\n".join(part for part in ("" if told is None else about.results(told), usage) if part)
 
 
 def _front(run: Mapping[str, Any], about: About, told: Mapping[str, Any] | None) -> str:

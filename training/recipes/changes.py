@@ -10,14 +10,16 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rerank_env.rewards.arguments import finite, one_of, whole
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.recipes.settings import Gr2Settings
 
+Settings = TypeVar("Settings", bound=Gr2Settings)
 
-def changed(settings: Gr2Settings, changes: Sequence[str]) -> Gr2Settings:
+
+def changed(settings: Settings, changes: Sequence[str]) -> Settings:
     """`settings` with all of `changes`, "GROUP.FIELD=VALUE" or "FIELD=VALUE", the later where two change the same.
 
     They are made at once, so those that fit only together may come in any order. Values are read as what the field

@@ -1,4 +1,4 @@
-"""What is told before the first stage of a GR2 run: settings that a stage would refuse hours later, what is missing.
+"""What is told before the first stage of a run: settings that a stage would refuse hours later, what is missing.
 
 Settings are checked by making of them what a stage makes of them, as far as no data are needed for that. May import
 torch, the extra `language`, its neighbours and the layers below.
@@ -33,34 +33,34 @@ def check(settings: Gr2Settings, todo: Collection[str] = ()) -> None:
     """Raise where a stage would refuse its settings, a library or a key is missing: before any of `todo` starts."""
     told, seed = asdict(settings), settings.seed
     if settings.midtrain.steps:
-        with _of("midtrain"):
+        with naming("midtrain"):
             midtrain.MidtrainConfig(**told["midtrain"], **told["memory"], seed=seed)
-    with _of("sft"):
+    with naming("sft"):
         SftConfig(**without(told["sft"], *WEIGHTS), **told["memory"], seed=seed)
-    with _of("surrogate, stopping or memory"):
+    with naming("surrogate, stopping or memory"):
         dapo.DapoConfig(**finer(told), seed=seed)
-    with _of("opd"):
+    with naming("opd"):
         opd.OpdConfig(**without(told["opd"], "start", "teacher"), **finer(told), seed=seed)
     reinforced = without(told["dapo"], "start", *REWARDS)
     for group, given in (("dapo", reinforced), ("internalise", reinforced | told["internalise"])):
-        with _of(group):
+        with naming(group):
             dapo.DapoConfig(**given, **finer(told), seed=seed)
     for reward in REWARDS:
-        with _of(f"dapo.{reward}"):
+        with naming(f"dapo.{reward}"):
             parse_reward(told["dapo"][reward])
     whole("answering.max_tokens", settings.answering.max_tokens, least=1)
     whole("evaluation.resamples", settings.evaluation.resamples, least=1)
-    with _of("answering"):
+    with naming("answering"):
         decoding_of(told)
     for text_format in (settings.wording.text_format, settings.wording.direct_format):
         one_of("text format", text_format, FORMATS)
-    with _of("wording.template"):
+    with naming("wording.template"):
         template_of(settings.wording.template)
     if not has_reasoning(settings.wording.text_format):
         raise InputError(
             f"wording.text_format is {settings.wording.text_format!r}, which has no room for reasons; use a tagged one"
         )
-    with _of("ids"):
+    with naming("ids"):
         coder_of(told)
     _remarked(told["remarks"])
     _models(told, todo)
@@ -69,7 +69,7 @@ def check(settings: Gr2Settings, todo: Collection[str] = ()) -> None:
 
 
 @contextmanager
-def _of(group: str) -> Iterator[None]:
+def naming(group: str) -> Iterator[None]:
     """Say of what is refused inside which settings it is of."""
     try:
         yield

@@ -10,9 +10,8 @@ copies and validity. May import `rerank_env`; what needs the extra `language` is
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -25,12 +24,12 @@ from rerank_env.training.recipes import Recipe
 from rerank_env.training.recipes.card import EVALUATE, TABLE, About, card, ending
 from rerank_env.training.recipes.changes import changed
 from rerank_env.training.recipes.folder import RunFolder
+from rerank_env.training.recipes.planning import PACKAGE, Told, command_of, planned
 from rerank_env.training.recipes.settings import REWARDS, SEEDED, Gr2Settings
 from rerank_env.training.recipes.sizes import foretold, size_of
-from rerank_env.training.recipes.stages import Plan, Stage, Work
+from rerank_env.training.recipes.stages import Plan, Work
 from rerank_env.training.recipes.tables import METRICS, Kept, table
 
-PACKAGE = "rerank_env.training.recipes"
 RIVAL = "LambdaMART"
 NAMES: Mapping[str, str] = {
     "sft-targeted": "SFT on targeted traces",
@@ -82,13 +81,13 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
         "size": size,
         "options": options,
         "settings": asdict(settings),
-        "command": _command(data, size, options, changes),
+        "command": command_of("gr2", data=data, size=size, options=options, changes=changes),
     }
 
     def minutes(folder: RunFolder, forgotten: Collection[str]) -> Mapping[str, float]:
         counted = {} if "data" in forgotten else folder.metrics("data")
         tested = counted.get("test requests", NOMINAL[data][1])
-        return foretold(chosen, settings, learned_from=_learned_from(settings, counted, data), tested=tested)
+        return foretold(chosen, settings, learned_from=learned_from(settings, counted, data), tested=tested)
 
     told = _about(data, size, options, settings)
     return Recipe(
@@ -102,7 +101,7 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
     )
 
 
-def _learned_from(settings: Gr2Settings, counted: Mapping[str, Any], data: str) -> int:
+def learned_from(settings: Gr2Settings, counted: Mapping[str, Any], data: str) -> int:
     """How many lists are learned from, as `inputs.prepared` chooses them: one a user in validation, some watched."""
     told = settings.lists
     train = counted.get("train requests", NOMINAL[data][0])
@@ -112,7 +111,14 @@ def _learned_from(settings: Gr2Settings, counted: Mapping[str, Any], data: str) 
 
 
 def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
-    """The stages, in order."""
+    """The stages that the rows of the table need, in order."""
+    told = stages_told(settings, data=data, options=options)
+    why = "none of the policies in rows needs it; name one that does in --set rows=..."
+    return planned(told, ends=[EVALUATE], why=why, versions=VERSIONS, together=TOGETHER)
+
+
+def stages_told(settings: Gr2Settings, *, data: str, options: str | None) -> list[Told]:
+    """All stages there are, in order."""
     common = {"data": data, "options": options, **settings.group("seed", "lists")}
     words = {**common, **settings.group("wording", "model", "answering")}
     inputs, start, begins = ("data", "ids", "remarks"), settings.dapo.start, settings.opd.start
@@ -123,7 +129,7 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
     dapo = {name: value for name, value in asdict(settings.dapo).items() if name not in ("start", *REWARDS)}
     reinforced = {**words, **settings.group("seeds"), "dapo": dapo, **finer}
     rewards = {name: {"reward": getattr(settings.dapo, name)} for name in REWARDS}
-    told: list[tuple[str, str, str, Sequence[str], Mapping[str, Any]]] = [
+    lines: list[tuple[str, str, str, Sequence[str], Mapping[str, Any]]] = [
         ("data", "inputs.make_lists", "", (), {"data": data, "options": options}),
         ("ids", "inputs.make_ids", "", ["data"], {**common, **settings.group("ids")}),
         ("remarks", "inputs.make_remarks", "", ["data"], {**common, **settings.group("remarks")}),
@@ -160,42 +166,7 @@ def plan_of(settings: Gr2Settings, *, data: str, options: str | None) -> Plan:
             {**words, **settings.group("seeds", "evaluation", "rows")},
         ),
     ]  # fmt: skip
-    wanted = {EVALUATE}
-    for name, _, _, needs, _ in reversed(told):
-        wanted |= set(needs) if name in wanted else set()
-    return Plan(
-        [
-            Stage(name, Later(run, of), tuple(needs), given, VERSIONS.get(name, 1), together=name in TOGETHER)
-            for name, run, of, needs, given in told
-            if name in wanted
-        ],
-        left_out={
-            name: "none of the policies in rows needs it; name one that does in --set rows=..."
-            for name, *_ in told
-            if name not in wanted
-        },
-    )
-
-
-@dataclass(frozen=True)
-class Later:
-    """A stage whose module is imported when it runs: `run` is MODULE.FUNCTION, and `of` what a function that makes the
-    stage is told, "" where it is the stage.
-    """
-
-    run: str
-    of: str = ""
-
-    def function(self) -> Any:
-        """The stage itself."""
-        home, _, name = self.run.partition(".")
-        found = getattr(import_module(f"{PACKAGE}.{home}"), name)
-        return found(self.of) if self.of else found
-
-    def __call__(self, work: Work) -> Mapping[str, Any]:
-        """Run it."""
-        measured: Mapping[str, Any] = self.function()(work)
-        return measured
+    return [Told(*line) for line in lines]
 
 
 def evaluated(work: Work) -> Mapping[str, Any]:
@@ -233,13 +204,6 @@ def evaluated(work: Work) -> Mapping[str, Any]:
 
 def _check(settings: Gr2Settings, todo: Collection[str]) -> None:
     import_module(f"{PACKAGE}.checking").check(settings, todo)
-
-
-def _command(data: str, size: str, options: str | None, changes: Sequence[str]) -> str:
-    """What makes such a run from a shell, however it was begun."""
-    told = ["rerank", "recipe", "gr2", "--data", data, "--size", size]
-    told += [] if options is None else ["--options", options]
-    return shlex.join([*told, *(part for change in changes for part in ("--set", change))])
 
 
 def _about(data: str, size: str, options: str | None, settings: Gr2Settings) -> About:

@@ -1,6 +1,6 @@
-"""What the stages of GR2 that make policies share: what they start from, and how a policy is loaded, measured and kept.
+"""What the stages that make policies share: what they start from, and how a policy is loaded, measured and kept.
 
-A stage leaves its policy in `policy/`, as `LanguagePolicy.from_pretrained` reads it. May import torch, the extra
+A stage leaves its policy in `policy/`, as the class of its kind reads it. May import torch, the extra
 `language` and the layers below.
 """
 
@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from rerank_env.agents.block_diffusion.policy import BlockDiffusionPolicy
 from rerank_env.agents.evidence.remarks import EvidenceRemarks
 from rerank_env.agents.language.decoding import Decoding
 from rerank_env.agents.language.policy import LanguagePolicy
+from rerank_env.agents.language.text_policy import TextPolicy
 from rerank_env.data.requests import Requests
 from rerank_env.prompts import PromptWriter
 from rerank_env.rewards import parse_reward, rankings
@@ -26,6 +28,9 @@ from rerank_env.training.recipes.inputs import Prepared, ids_of, prepared, remar
 from rerank_env.training.recipes.stages import Work
 
 POLICY = "policy"
+Written = LanguagePolicy | BlockDiffusionPolicy
+"""The policies that a stage can keep."""
+
 METRIC = "ndcg@10"
 """What is measured on the watched requests after each training."""
 
@@ -62,7 +67,13 @@ def load_policy(folder: Path, settings: Mapping[str, Any], *, decoding: Decoding
     )
 
 
-def keep_policy(work: Work, policy: LanguagePolicy, folder: Path | None = None, *, with_base: bool = False) -> None:
+def load_blocks(folder: Path, settings: Mapping[str, Any]) -> BlockDiffusionPolicy:
+    """As `load_policy`, one of block diffusion; it decodes as it was saved."""
+    told = settings["model"]
+    return BlockDiffusionPolicy.from_pretrained(folder.resolve(), dtype=told["dtype"], device=device_of(told["device"]))
+
+
+def keep_policy(work: Work, policy: Written, folder: Path | None = None, *, with_base: bool = False) -> None:
     """Save a policy into the stage's folder, or another, by the main process.
 
     What is under an adapter is written only if `with_base`; else it is found by its place, where it was loaded from.
@@ -93,7 +104,7 @@ def decoding_of(settings: Mapping[str, Any], *, max_tokens: int | None = None) -
     return Decoding(max_tokens=max_tokens or told["max_tokens"], batch_size=told["batch"])
 
 
-def watched(policy: LanguagePolicy, requests: Requests) -> dict[str, float]:
+def watched(policy: TextPolicy[Any, Any], requests: Requests) -> dict[str, float]:
     """What a policy does on the watched requests: the share of valid answers and of copies, and NDCG."""
     answers_BK = policy.rank(requests, rng=np.random.default_rng(0))
     valid_B = rankings.verdicts(answers_BK, requests.sizes_B) == rankings.Verdict.OK

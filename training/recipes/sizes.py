@@ -138,16 +138,21 @@ def size_of(name: str) -> Size:
     return SIZES[one_of("size", name, SIZES)]
 
 
+def slowed(size: Size, settings: Gr2Settings) -> Speed:
+    """The speed of the student that the settings have, see `foretold`."""
+    model, own = settings.model, size.settings.model
+    if model.base or own.base:
+        return size.speed
+    return size.speed.slower((model.width / own.width) ** 2 * model.layers / own.layers)
+
+
 def foretold(size: Size, settings: Gr2Settings, *, learned_from: int, tested: int) -> dict[str, float]:
     """Minutes of every stage that costs any, by its name, for so many requests to learn from and to be tested on.
 
     What trees, IDs and lists take is left out: it is minutes at any size. A model from nothing of another width or
     depth than the size's own is as much slower as it is larger.
     """
-    s, own = settings, size.settings.model
-    speed = size.speed
-    if not (s.model.base or own.base):
-        speed = speed.slower((s.model.width / own.width) ** 2 * s.model.layers / own.layers)
+    s, speed = settings, slowed(size, settings)
     traced = min(s.traces.most or learned_from, learned_from) * s.traces.copies
     seen = (size.prompt + size.answer) * (1 + s.sft.direct_share)
     answered = s.traces.teacher != "rule"

@@ -96,6 +96,11 @@ class Stage:
         """The hash of all that decides the result, given the results of what it needs."""
         return hash_of([self.name, self.version, dict(self.settings), {need: inputs[need] for need in self.needs}])
 
+    def begun(self, results: Mapping[str, str]) -> dict[str, Any]:
+        """What the stage is begun with, given the results of what it needs and maybe of others; see `unlike`."""
+        inputs = {need: results[need] for need in self.needs}
+        return {"fingerprint": self.fingerprint(inputs), "inputs": inputs, "settings": dict(self.settings)}
+
 
 class Plan:
     """The stages of a recipe, each after those it needs."""
@@ -241,10 +246,10 @@ class Plan:
                 state = WAITING
             if state == OUTDATED:
                 where = f" in {folder.directory}" if name == stage.name else f" needs {name!r}, which"
+                differs = unlike(folder.started(name) or {}, other.begun(results))
                 raise InputError(
-                    f"stage {stage.name!r}{where} was made from other {self._unlike(other, folder, results)}; make it "
-                    f"anew with --restart {name}, or "
-                    + ("name another directory" if name == stage.name else "give what it was made from")
+                    f"stage {stage.name!r}{where} was made from other {differs}; make it anew with --restart {name}, "
+                    "or " + ("name another directory" if name == stage.name else "give what it was made from")
                 )
             if name == stage.name:
                 break
@@ -275,8 +280,7 @@ class Plan:
             harmed = folder.harmed(stage.name)
             if harmed is not None and say is not None:
                 say(f"{harmed} is no longer what stage {stage.name!r} left, so the stage is made again")
-            inputs = {need: results[need] for need in stage.needs}
-            folder.begin(stage.name, stage.fingerprint(inputs), inputs=inputs, settings=stage.settings)
+            folder.begin(stage.name, **stage.begun(results))
         crew.wait()
         self._work(stage, folder, crew, tell or _quiet, say or _quiet)
 
@@ -308,23 +312,22 @@ class Plan:
             return OUTDATED
         return INTERRUPTED if folder.record(stage.name) is None else FINISHED
 
-    @staticmethod
-    def _unlike(stage: Stage, folder: RunFolder, results: Mapping[str, str]) -> str:
-        """What differs from what the stage was begun with, in words."""
-        begun = folder.started(stage.name) or {}
-        before, now = begun.get("settings", {}), dict(stage.settings)
-        was, told = _flat(before), _flat(now)
-        settings = [
-            f"{key} was {_valued(was, key)}, now {_valued(told, key)}"
-            for key in {**was, **told}
-            if (key in was, was.get(key)) != (key in told, told.get(key))
-        ]
-        inputs = [need for need in stage.needs if begun.get("inputs", {}).get(need) != results[need]]
-        named = [("settings", settings), ("results of stages", inputs)]
-        return (
-            " and ".join(f"{what} ({', '.join(keys)})" for what, keys in named if keys)
-            or "code (another version of the stage)"
-        )
+
+def unlike(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs, in words, between what a stage was begun with and is `now`, both as `RunFolder.started` has it."""
+    was, told = _flat(before.get("settings", {})), _flat(now.get("settings", {}))
+    settings = [
+        f"{key} was {_valued(was, key)}, now {_valued(told, key)}"
+        for key in {**was, **told}
+        if (key in was, was.get(key)) != (key in told, told.get(key))
+    ]
+    made, given = before.get("inputs", {}), now.get("inputs", {})
+    inputs = [need for need in given if made.get(need) != given[need]]
+    named = [("settings", settings), ("results of stages", inputs)]
+    return (
+        " and ".join(f"{what} ({', '.join(keys)})" for what, keys in named if keys)
+        or "code (another version of the stage)"
+    )
 
 
 def _flat(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:

@@ -58,9 +58,11 @@ def collect(
     """Ask `teacher` for a trace of every request, and leave them in `directory`; goes on where an earlier call stopped.
 
     In "rejection" mode the teacher is told nothing and asked up to `tries` times, until it names a best candidate
-    first; in "targeted" mode it is told one and asked again only where it names another. What is not accepted has a row
-    too. With `shuffle` candidates are shown in an order drawn for each request. `prepare` is applied to requests before
-    they are put in words, such as `remarks.on`; the leak check of rejection mode then covers it, see `leaks`.
+    first; in "targeted" mode it is told one and asked again only where it names another; in "imitation" mode it is told
+    nothing, and whatever ranking it gives is accepted, also of a request without a best candidate. What is not accepted
+    has a row too. With `shuffle` candidates are shown in an order drawn for each request. `prepare` is applied to
+    requests before they are put in words, such as `remarks.on`; where the teacher is told nothing the leak check then
+    covers it, see `leaks`.
     `on_progress` is told how many requests are settled. What comes out depends on requests, teacher, writer, mode,
     tries, seed and shuffle, not on `batch` (requests in a call of the teacher), `engine` or kills, as far as the
     teacher's answers depend on its seeds only.
@@ -73,7 +75,7 @@ def collect(
     whole("batch", batch, least=1)
     one_of("engine", engine, ENGINES)
     folder = Path(directory)
-    if mode == "rejection" and len(judged_B := judged_rows(requests)):
+    if mode != "targeted" and len(judged_B := judged_rows(requests)):
         check_remarks(asking.prepared(requests.take(judged_B)))
     with durable.held(folder):
         manifest.agree(folder, _made_of(requests, asking))

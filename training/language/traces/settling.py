@@ -2,7 +2,9 @@
 
 May import numpy and the modules below. Nothing here touches the disk, and what comes out depends on the seed and the
 rows only, so that batches, processes and machines may be arranged in any way. A proposal is accepted where the
-candidate that it names first is the target and it gives reasons. Its list is the teacher's own where that is a ranking;
+candidate that it names first is the target and it gives reasons; one that is to be imitated, where it is a ranking and
+gives reasons, right or wrong (Kim and Rush 2016, 1606.07947: what a student that decodes in parallel learns best from
+is one mode of its teacher; Gu et al. 2018, 1711.02281). Its list is the teacher's own where that is a ranking;
 otherwise the target comes first and the others in an order drawn at random, never in the order they came in, which a
 student would learn to copy.
 """
@@ -31,7 +33,8 @@ from rerank_env.training.language.traces.prompting import best, blinded, shown, 
 from rerank_env.training.language.traces.proposals import Proposal, Teacher, answers_of, untagged
 from rerank_env.training.language.traces.store import NO_TARGET, OWN, RANDOM, Trace
 
-MODES = ("rejection", "targeted")
+IMITATION = "imitation"
+MODES = (IMITATION, "rejection", "targeted")
 
 SAMPLED = 16
 """How many prompts tell the prompts of one writer from another's."""
@@ -84,10 +87,10 @@ class Asking:
         """
         batch = requests.take(rows_B)
         best_BK = best(batch)
-        lists_B: BoolArray = np.asarray(best_BK.any(axis=1))
+        lists_B: BoolArray = np.asarray(best_BK.any(axis=1)) | (self.mode == IMITATION)
         order_BK = self._order(batch, rows_B)
         asked = self._asked(batch, order_BK)
-        if self.mode == "rejection":
+        if self.mode != "targeted":
             check_no_leak(
                 lambda moved: self._prompts(moved, order_BK), batch, prompts=asked.prompts, remarked=asked.shown
             )
@@ -105,6 +108,8 @@ class Asking:
                 break
             for row, said in self._round(asked, rows_B, open_B, target_places_B, tries, known or {}, keep):
                 right = said.pick != PAD and bool(best_places_BK[row, said.pick])
+                if self.mode == IMITATION:
+                    right = said.verdict is Verdict.OK
                 drafts[row] = self._judged(drafts[row], said, right, asked, row, int(rows_B[row]))
         canonical_BK = batch.canonical_BK
         traces = []
