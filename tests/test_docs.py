@@ -88,7 +88,6 @@ def test_all_that_block_diffusion_has_by_name_is_explained() -> None:
     page = BLOCKS.read_text(encoding="utf-8")
     named = {code.partition("(")[0] for code in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
     assert {*RULES, *ANSWER_DECODERS, *LIKELIHOODS} <= named
-    assert len(page.splitlines()) < 200
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
