@@ -6,9 +6,9 @@ A tiny random transformer writes four tokens of three in two blocks of two. Comp
 enumerated (`estimator_toy`), each completion is paid a random reward, and its advantage is that less the mean, so the
 exact gradient of the expected reward is known for every way to decode:
 
-    left to right     one place a round             static(1)    all places of a block in one round
-    static(2)         the surest place a round      threshold(0.6)   all that are sure enough, else the surest
-    random order      one place a round, at random
+    left to right     one place a round           static(1)         all places of a block in one round
+    surest first      the surest place a round    threshold(0.6)    all that are sure enough, else the surest; the first
+    random order      one place a round, at random                  of a block alone where it is not sure
 
 A row is an estimator under a way to decode. With g the advantage times the gradient of the estimated log-probability,
 what reinforcement learning climbs along at its first inner step, and e the exact gradient:

@@ -70,20 +70,27 @@ class Commits(NamedTuple):
 def commits(rule: Rule, look: Look, *, first: bool = False) -> Commits:
     """What is committed in a round: what the rule vouches for, at least one a row with open places, none elsewhere.
 
-    Of equal scores the place further left comes first. With `first` the first place of a block counts as certain, so
-    that it is never left for a later round. So it is where tokens are shifted (ours): its law is read from the clean
-    token before the block and never learns what is committed behind it. It gains nothing by waiting, and a name that
-    was committed behind it in the meantime it might name again.
+    Of equal scores the place further left comes first. With `first` the first place of a block is never left for a
+    later round: where the rule does not vouch for it, it is committed alone, forced, and a static rule, which vouches
+    for a number of places and not for any of them, has it among that number. So it is where tokens are shifted (ours):
+    its law is read from the clean token before the block and never learns what is committed behind it. It gains
+    nothing by waiting, and a name that was committed behind it in the meantime it might name again.
     """
     score_RS = rule.score_RS(look).masked_fill(~look.open_RS, -torch.inf)
-    if first:
+    if first and isinstance(rule, Static):
         score_RS[:, 0].masked_fill_(look.open_RS[:, 0], 0.0)  # the highest there is
     sorted_RS, order_RS = score_RS.sort(dim=-1, descending=True, stable=True)
     count_R1 = rule.count_R(look, sorted_RS)[:, None]
     rank_S = torch.arange(score_RS.shape[1], device=score_RS.device)
     best_RS = torch.empty_like(look.open_RS).scatter_(1, order_RS, rank_S < count_R1.clamp(min=1))
     now_RS = best_RS & look.open_RS
-    return Commits(now_RS, now_RS & (count_R1 == 0))
+    forced_RS = now_RS & (count_R1 == 0)
+    if first:
+        waits_R1 = look.open_RS[:, :1] & ~now_RS[:, :1]
+        alone_RS = torch.zeros_like(now_RS)
+        alone_RS[:, :1] = waits_R1
+        now_RS, forced_RS = (torch.where(waits_R1, alone_RS, made_RS) for made_RS in (now_RS, forced_RS))
+    return Commits(now_RS, forced_RS)
 
 
 @dataclass(frozen=True)

@@ -92,21 +92,25 @@ def test_an_entropy_rule_goes_by_the_law_and_not_by_the_token_drawn() -> None:
     assert made(Threshold(0.5), seen) == ([1], [])
 
 
-def test_a_first_place_that_counts_as_certain_is_never_left_for_later() -> None:
-    seen = look([0.2, 0.95, 0.3, 0.9])
+def test_a_first_place_that_may_not_wait_is_committed_alone_where_the_rule_does_not_vouch_for_it() -> None:
+    p = [0.2, 0.95, 0.3, 0.9]
     cases = {
-        Threshold(0.9): [0, 1, 3],  # and all that reach it
-        Threshold(0.99): [0],  # where none does it is the one there has to be
-        Static(2): [0, 1],  # 4 // 2 of them, it among them
-        Static(9): [0],
-        Factor(0.2): [0, 1],  # bounds .9, .933, .95: certain, .95 >= .933, .9 < .95
-        Entropy(0.25): [0, 1],  # entropies .199 of .95 and .325 of .9: the second does not fit
+        Threshold(0.9): ([0], [0]),  # places 1 and 3 wait for it
+        Threshold(0.2): ([0, 1, 2, 3], []),
+        Threshold(0.99): ([0], [0]),
+        Static(2): ([0, 1], []),  # 4 // 2 of them, it among them
+        Static(9): ([0], []),  # 4 // 9 is 0, but the first 4 rounds have one of the remainder
+        Factor(0.2): ([0], [0]),
+        Entropy(0.25): ([0], [0]),
     }
     for rule, expected in cases.items():
-        now_RS, _ = commits(rule, seen, first=True)
-        assert now_RS[0].nonzero().squeeze(1).tolist() == expected, rule
-        later = look([0.2, 0.95, 0.3, 0.9], closed=(0,), number=1)
+        now_RS, forced_RS = commits(rule, look(p), first=True)
+        found = tuple(made_RS[0].nonzero().squeeze(1).tolist() for made_RS in (now_RS, forced_RS))
+        assert found == expected, rule
+        later = look(p, closed=(0,), number=1)
         assert commits(rule, later, first=True).now_RS.equal(commits(rule, later).now_RS)
+    sure = look([0.95, 0.95, 0.3, 0.9])
+    assert commits(Threshold(0.9), sure, first=True).now_RS.equal(commits(Threshold(0.9), sure).now_RS)
 
 
 rules = st.one_of(

@@ -205,11 +205,13 @@ laws = st.tuples(st.integers(0, 100_000), st.sampled_from([0.05, 0.3, 1.0, 5.0])
 
 
 @settings(max_examples=60)
-@given(laws, st.floats(0.5, 1, exclude_min=True), st.booleans())
+@given(laws, st.floats(0.5, 1, exclude_min=True), st.booleans(), st.booleans())
 def test_a_threshold_above_one_half_never_repeats_a_candidate_with_exact_marginals(
-    law: tuple[int, float, int], least: float, is_greedy: bool
+    law: tuple[int, float, int], least: float, is_greedy: bool, first: bool
 ) -> None:
-    """At most one slot gives a candidate more than one half, under any law; whether it is drawn or the likeliest."""
+    """At most one slot gives a candidate more than one half, under any law; whether it is drawn or the likeliest, and
+    whether the first slot may wait or not.
+    """
     seed, concentration, size = law
     rng = np.random.default_rng(seed)
     weight_P = rng.gamma(concentration, size=len(orders(size))) + 1e-12
@@ -222,7 +224,7 @@ def test_a_threshold_above_one_half_never_repeats_a_candidate_with_exact_margina
         p_KK = torch.from_numpy(law_KK)
         own_p_K = p_KK[range(size), chosen]
         look = Look(open_K[None], own_p_K.log()[None], p_KK.log()[open_K], torch.tensor([0]), torch.tensor([size]))
-        for slot in commits(Threshold(least), look).now_RS[0].nonzero().squeeze(1).tolist():
+        for slot in commits(Threshold(least), look, first=first).now_RS[0].nonzero().squeeze(1).tolist():
             placed[slot] = chosen[slot]
         told = [own for own in placed if own >= 0]
         assert len(set(told)) == len(told)
