@@ -4,7 +4,8 @@ Needs the extra `language` (torch, transformers, and peft for adapters). Names l
 
 - `conversion`: from a trained autoregressive policy, weights one to one; `policy`: the agent; `saving`: its folder
 - `masks`: who sees whom; `model`: the laws of any number of noisy blocks in one pass
-- `decoding`: its settings; `rules`: what a round commits; `sampling`: the loop; `cache`: what finished blocks leave;
+- `decoding`: its settings; `rules`: what a round commits; `sampling`: the loop; `draws`: what is drawn in a round;
+  `drafts`: completions that are being written; `cache`: what finished blocks leave;
   `trajectory`: how a completion was decoded
 - `answers`: decoders of rankings from the scores of slots and candidates; `filling`: answers filled in by one;
   `answering`: where an answer begins, and its slots

@@ -34,6 +34,7 @@ from rerank_env.training.recipes import CARD, RunFolder, recipe_of  # noqa: E402
 from rerank_env.training.recipes.converting import converted  # noqa: E402
 from rerank_env.training.recipes.crew import Crew  # noqa: E402
 from rerank_env.training.recipes.diffusion import OWN  # noqa: E402
+from rerank_env.training.recipes.diffusion_settings import IMITATION  # noqa: E402
 from rerank_env.training.recipes.kept_texts import KeptTexts  # noqa: E402
 from rerank_env.training.recipes.policies import POLICY, adapted, keep_policy, load_blocks, load_policy  # noqa: E402
 from rerank_env.training.recipes.stages import Work  # noqa: E402
@@ -57,7 +58,8 @@ QUICK = (
     "answering.max_tokens=40", "evaluation.resamples=50",
 )  # fmt: skip
 BLOCKS = (
-    "blocks.size=16", "cft.epochs=2", "cft.batch=8", "cft.micro_batch=8", "cft.save_every=1", "block_opd.steps=1",
+    "blocks.size=16", "cft.lessons=traces-rejection", "cft.epochs=2",
+    "cft.batch=8", "cft.micro_batch=8", "cft.save_every=1", "block_opd.steps=1",
     "block_opd.groups_per_step=2", "block_opd.group_size=2", "block_opd.max_tokens=40", "block_dapo.steps=1",
     "block_dapo.groups_per_step=2", "block_dapo.group_size=2", "block_dapo.max_tokens=40",
 )  # fmt: skip
@@ -116,8 +118,20 @@ def finished(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.slow
+def test_a_teacher_whose_greedy_answers_are_no_rankings_is_not_imitated(
+    world: Path, finished: Run, tmp_path: Path
+) -> None:
+    assert world.is_dir()
+    changes = (*QUICK, *BLOCKS, "cft.lessons=traces-imitation", f"gr2={finished.beside.directory}")
+    made = recipe_of("diffusion-gr2", data=NAME, options=OPTIONS, changes=changes)
+    with pytest.raises(InputError, match="answers of the teacher is a ranking"):
+        made.run(RunFolder(tmp_path / "run"), until=IMITATION)
+    assert not (tmp_path / "run" / IMITATION / "done.json").is_file()
+
+
+@pytest.mark.slow
 def test_what_gr2_finished_is_taken_over_and_every_other_stage_runs_once(finished: Run) -> None:
-    assert finished.ran == [*SHARED, *OWN]
+    assert finished.ran == [*SHARED, *(name for name in OWN if name != IMITATION)]
     taken = [line for line in finished.said if "taken from" in line]
     assert taken == [f"{name}: taken from {finished.beside.directory.resolve()}" for name in SHARED]
     for name in SHARED:

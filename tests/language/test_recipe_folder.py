@@ -181,6 +181,18 @@ def test_a_damaged_record_is_one_sentence(folder: RunFolder, content: str) -> No
         folder.record("fit")
 
 
+@pytest.mark.parametrize("path", ["../run.json", "/etc/passwd", "policy/../../run.json", CONFIG, DONE, "."])
+def test_a_record_that_names_files_outside_its_folder_or_is_of_another_stage_is_none(
+    folder: RunFolder, path: str
+) -> None:
+    finished(folder)
+    record = json.loads((folder.stage("fit") / DONE).read_text())
+    for harm in ({"files": {path: {"bytes": 0, "sha256": ""}}}, {"stage": "../own"}):
+        (folder.stage("fit") / DONE).write_text(json.dumps({**record, **harm}))
+        with pytest.raises(CheckpointError, match="no record of a stage"):
+            folder.record("fit")
+
+
 def test_metrics_that_json_does_not_have_are_refused(folder: RunFolder) -> None:
     folder.begin("fit", "f" * 64, inputs={}, settings={})
     for metrics in ({"loss": float("nan")}, {"policy": object()}):

@@ -38,12 +38,11 @@ from rerank_env.agents.language.spans import REASONING
 from rerank_env.rewards.errors import InputError
 from rerank_env.training.block_diffusion.cft_settings import NUMBER, READ, SLOTS, CftConfig, NumberedCollator, numbered
 from rerank_env.training.block_diffusion.noise import Completion, Noised, keyed, noised
+from rerank_env.training.block_diffusion.parts import PARTS, combined
 from rerank_env.training.language.batches import IGNORED, LengthSortedSampler
 from rerank_env.training.language.sft import OnLog, SftResult, WeightedSFTTrainer
 from rerank_env.training.language.sft import run as fine_tuned
 from rerank_env.training.language.sft_settings import fingerprint
-
-PARTS = ("reasoning", "answer")
 
 HELD_OUT = 2**31
 """The epoch whose noise evaluations are made with, always the same, so that they can be compared."""
@@ -110,7 +109,7 @@ class ConversionTrainer(WeightedSFTTrainer):
         totals_BP = _totals(inputs)
         total_P = totals_BP.sum(0) if num_items_in_batch is None else num_items_in_batch
         weights_P = torch.tensor([self._config.reasoning, self._config.answer], device=shares_BP.device)
-        loss: Tensor = (weights_P * shares_BP.sum(0) / torch.where(total_P > 0, total_P, 1.0)).sum()
+        loss = combined(shares_BP.sum(0), total_P, weights_P)
         self._count_parts(shares_BP.detach(), totals_BP)
         return self.for_update(model, loss, whole=num_items_in_batch is None)
 

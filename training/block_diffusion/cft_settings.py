@@ -48,6 +48,8 @@ class CftConfig(SftConfig):
         for name in ("reasoning", "answer"):
             if finite(name, getattr(self, name)) < 0.0:
                 raise InputError(f"{name} is {getattr(self, name)}; give a weight of at least 0")
+        if not self.reasoning and not self.answer:
+            raise InputError("reasoning and answer both weigh 0, so nothing is learned; raise one of them")
         if not isinstance(self.noise, Noise):
             raise InputError(f"noise is {self.noise!r}; give a Noise")
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rerank_env.agents.block_diffusion.answering import opening_of
@@ -47,4 +48,5 @@ def combined(sums_P: Tensor, totals_P: Tensor, weights_P: Tensor) -> Tensor:
     >>> combined(torch.tensor([8.0, 3.0]), torch.tensor([4.0, 0.0]), torch.tensor([0.5, 1.0])).item()
     1.0
     """
-    return (weights_P * sums_P * (totals_P > 0) / totals_P.clamp(min=1.0)).sum()
+    some_P = totals_P > 0
+    return (weights_P * sums_P * some_P / torch.where(some_P, totals_P, 1.0)).sum()

@@ -134,6 +134,8 @@ def arguments(config: DapoConfig, directory: Path, *, device: str, processes: in
         ) from error
 
     micro, parts = dealt(config, processes)
+    if config.groups_per_step * config.group_size < 2:
+        raise InputError("a step has one rollout, and TRL wants two or more; raise groups_per_step or group_size")
     made: Any = GRPOConfig(
         output_dir=str(directory),
         max_steps=config.steps * config.updates_per_step,

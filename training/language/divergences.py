@@ -112,7 +112,7 @@ def check(kind: str, form: str = "full", *, beta: float = 0.5, k: int = 1, estim
     one_of("divergence", kind, KINDS)
     one_of("form of a divergence", form, FORMS)
     one_of("estimator", estimator, ESTIMATORS)
-    whole("k", k, least=1)
+    whole("k", k, least=2 if form == "topk" else 1)  # two laws over one token are the same
     if kind == "jsd" and not 0.0 < finite("beta", beta) < 1.0:
         raise InputError(f"beta is {beta}; give a number between 0 and 1, or name forward_kl or reverse_kl")
     if form == "sampled" and kind != "reverse_kl":
@@ -125,8 +125,10 @@ def _log_law(logits_V: Tensor) -> Tensor:
 
 
 def _kl(log_p_V: Tensor, log_q_V: Tensor) -> Tensor:
-    """sum p (log p - log q) over the last axis; what p cannot say adds nothing and has no gradient."""
-    said_V = log_p_V > -torch.inf
+    """sum p (log p - log q) over the last axis; what p cannot say adds nothing and has no gradient, and what is no
+    number stays none.
+    """
+    said_V = log_p_V != -torch.inf
     log_p_V = log_p_V.masked_fill(~said_V, 0.0)
     gap_V = log_p_V - log_q_V.masked_fill(~said_V, 0.0)
     return (log_p_V.exp() * gap_V * said_V).sum(-1)

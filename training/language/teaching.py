@@ -28,8 +28,15 @@ class FrozenTeacher:
 
     def __init__(self, policy: Any, student: Any, *, mask_id: int | None = None) -> None:
         """Both are policies: a `model` and its `tokenizer`; `mask_id` as `check_same_tokens` takes it."""
-        if policy.model is student.model:
-            raise InputError("the teacher is the student itself, from which it cannot differ; give a copy, or another")
+        if {*map(id, policy.model.parameters())} & {*map(id, student.model.parameters())}:
+            raise InputError(
+                "the teacher is the student itself or shares weights with it, so that it would learn along; give a "
+                "copy, or another"
+            )
+        if hasattr(policy, "blocks"):
+            raise InputError(
+                "the teacher writes in blocks, but is to be read left to right; give an autoregressive one"
+            )
         sizes = _outputs(student.model), _outputs(policy.model)
         check_same_tokens(student.tokenizer, policy.tokenizer, sizes=sizes, mask_id=mask_id)
         self.size = sizes[1]

@@ -22,6 +22,7 @@ from rerank_env.agents.block_diffusion.policy import BlockDiffusionPolicy
 from rerank_env.agents.language.policy import LanguagePolicy
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import parse_reward, rankings
+from rerank_env.rewards.errors import InputError
 from rerank_env.training.block_diffusion import cft, dapo, opd
 from rerank_env.training.block_diffusion.cft_settings import CftConfig
 from rerank_env.training.block_diffusion.dapo_settings import BlockDapoConfig, drawing
@@ -118,6 +119,11 @@ def imitate(work: Work) -> Mapping[str, Any]:
         prepare=given.remarks.on,
         on_progress=lambda done: work.tell("the teacher's answers", done, len(requests)),
     )
+    if not len(traces.accepted()):
+        raise InputError(
+            f"none of the {len(traces)} answers of the teacher is a ranking with reasons, so there is nothing to "
+            "imitate; teach it longer (sft.epochs), or learn other traces with cft.lessons=traces-rejection"
+        )
     traces.save(work.folder / TRACES)
     measured: dict[str, float] = traces.statistics().numbers()
     return measured

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rerank_env.data import amazon, read_options
 from rerank_env.rewards.arguments import one_of
+from rerank_env.rewards.errors import InputError
 from rerank_env.training.recipes import Recipe, gr2
 from rerank_env.training.recipes.adopting import Adopted, foreseen, source_of
 from rerank_env.training.recipes.card import EVALUATE, About, card, ending
@@ -37,6 +38,9 @@ Source = Callable[[Path], RunFolder | None]
 
 OWN = (CONVERT, IMITATION, CFT, OPD, RL, EVALUATE)
 """The stages that GR2 does not have, or has in another form."""
+
+ELSEWHERE = ("opd", "teacher", "internalise")
+"""Groups of GR2's settings whose stages this recipe does not have."""
 
 VERSIONS: Mapping[str, int] = {}
 """As that of `gr2`, of the stages in `OWN`."""
@@ -60,6 +64,12 @@ def recipe(*, data: str, size: str, options: str | None, changes: Sequence[str])
     one_of("data set with a log of purchases", data, amazon.NAMES)
     read_options(options)
     chosen = size_of(size)
+    for change in changes:
+        if (group := change.partition("=")[0].partition(".")[0].strip()) in ELSEWHERE:
+            raise InputError(
+                f"the change {change!r} is of a stage that this recipe does not have; name one of its own, such as "
+                f"block_opd, or run gr2 with it: {group} decides nothing here"
+            )
     settings = changed(chosen.settings, changes)
     source = partial(source_of, settings.gr2, usual=f"gr2-{data}-{size}")
     plan = plan_of(settings, data=data, options=options, source=source)

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from rerank_env.agents.block_diffusion.decoding import BlockDecoding
 from rerank_env.agents.block_diffusion.likelihood import likelihood_of
 from rerank_env.rewards import parse_reward
+from rerank_env.rewards.errors import InputError
 from rerank_env.training.block_diffusion.dapo_settings import BlockDapoConfig, check_scored
 from rerank_env.training.block_diffusion.opd_settings import BlockOpdConfig
 from rerank_env.training.recipes import checking
@@ -33,6 +34,11 @@ def check(settings: DiffusionSettings, todo: Collection[str] = ()) -> None:
         decoding = block_decoding_of(told)
     with naming("cft"):
         cft_of(told)
+    if decoding.answer is not None:
+        raise InputError(
+            f"decode.answer is {settings.decode.answer!r}, but distillation compares what is written freely; leave it "
+            "empty, and decode by it what comes of the run"
+        )
     with naming("block_opd"):
         opd = BlockOpdConfig(**told["block_opd"], **finer(later), seed=seed)
         if opd.reward_weight:

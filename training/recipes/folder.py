@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rerank_env import durable
@@ -139,6 +139,8 @@ class RunFolder:
             return None
         try:
             files = {path: File(**file) for path, file in found["files"].items()}
+            if found["stage"] != name or not all(map(_is_inside, files)):
+                raise TypeError("it is of another stage, or names files that no stage leaves")
             return Record(**{**found, "files": files})
         except (TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{self.stage(name) / DONE} is no record of a stage; restart {name}") from error
@@ -235,6 +237,12 @@ class RunFolder:
             if told is not None and told.get("stage") == name and "fingerprint" in told:
                 return True
         return False
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path of a record is of a file that a stage can leave in its folder."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and ".." not in parts and parts[0] != "/" and path not in (CONFIG, METRICS, DONE)
 
 
 def _is_filled(folder: Path) -> bool:

@@ -18,6 +18,7 @@ from rerank_env import durable
 from rerank_env.data.requests import Requests
 from rerank_env.rewards import faults
 from rerank_env.rewards.arrays import IntArray
+from rerank_env.rewards.errors import CheckpointError
 from rerank_env.training.fingerprints import requests_hash
 
 if TYPE_CHECKING:
@@ -58,7 +59,12 @@ class KeptTexts:
         """The answers kept for these requests, or the policy's."""
         path = self.folder / f"{requests_hash(requests)[:32]}.json"
         if path.is_file():
-            return Written(**json.loads(path.read_bytes()))
+            try:
+                return Written(**json.loads(path.read_bytes()))
+            except (OSError, ValueError, TypeError) as error:
+                raise CheckpointError(
+                    f"{path} holds no kept answers ({error}); remove it, and they are asked for again"
+                ) from error
         answers = self.load().answers(requests)
         rankings_BNK, _ = answers.read()
         asked, trajectories = answers.asked, [first for first, *_ in answers.trajectories_BN]

@@ -115,7 +115,8 @@ class Asking:
         traces = []
         for row, draft in enumerate(drafts):
             order = order_BK[row, : int(batch.sizes_B[row])].tolist()
-            target = order[draft.ranking[0]] if draft.ranking else draft.target
+            named = bool(draft.ranking) and self.mode != IMITATION  # what is imitated may name first what it will
+            target = order[draft.ranking[0]] if named else draft.target
             came = PAD if target == PAD else target if canonical_BK is None else int(canonical_BK[row, target])
             traces.append(draft.trace(int(rows_B[row]), target, came + 1, tuple(order), self.teacher.name, self.mode))
         return traces
