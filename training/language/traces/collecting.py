@@ -60,9 +60,9 @@ def collect(
     In "rejection" mode the teacher is told nothing and asked up to `tries` times, until it names a best candidate
     first; in "targeted" mode it is told one and asked again only where it names another; in "imitation" mode it is told
     nothing, and whatever ranking with reasons it gives is accepted, also of a request without a best candidate. What is
-    not accepted has a row too. With `shuffle` candidates are shown in an order drawn for each request. `prepare` is applied to
-    requests before they are put in words, such as `remarks.on`; where the teacher is told nothing the leak check then
-    covers it, see `leaks`.
+    not accepted has a row too. With `shuffle` candidates are shown in an order drawn for each request. `prepare` is
+    applied to requests before they are put in words, such as `remarks.on`; where the teacher is told nothing the leak
+    check then covers it, see `leaks`.
     `on_progress` is told how many requests are settled. What comes out depends on requests, teacher, writer, mode,
     tries, seed and shuffle, not on `batch` (requests in a call of the teacher), `engine` or kills, as far as the
     teacher's answers depend on its seeds only.
