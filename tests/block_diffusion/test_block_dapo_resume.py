@@ -145,7 +145,7 @@ def test_two_processes_do_what_one_does(tmp_path: Path, settings: dict[str, Any]
         for name in ("reward", "raw", "valid", "no_valid", "forwards", "tokens_per_forward", "forced"):
             assert two[name] == pytest.approx(one[name], abs=1e-5), (one["step"], name)
     if "updates_per_step" in settings:  # each process deals its own groups to the updates, so only the draw is the same
-        assert [two["skipped"] for _, two in lines] == [0.0, 0.0]
+        assert any(two["skipped"] == 0.0 for _, two in lines)  # which may leave one of them without a live group
         return
     for one, two in lines:
         assert two["grad_norm"] == pytest.approx(one["grad_norm"], rel=1e-3, abs=1e-6), one["step"]

@@ -372,6 +372,7 @@ place = Path({directory!r})
 result = run(small_model(), small_tokenizer(), examples(12), blocks=BLOCKS, mask_id=MASK, directory=place,
              config={config!r}, eval_dataset=examples(5, seed=2))
 torch.save([result.model.state_dict(), *result.log], place / ("rank" + os.environ["RANK"]))
+torch.distributed.destroy_process_group()  # whose threads may else outlive the interpreter
 """
 
 

@@ -332,6 +332,7 @@ tokenizer, place = tiny_tokenizer(), Path({directory!r})
 rows, held_out = examples(tokenizer), examples(tokenizer, 5, seed=2)
 result = run(tiny_model(tokenizer), tokenizer, rows, directory=place, config={config!r}, eval_dataset=held_out)
 torch.save([result.model.state_dict(), *result.log], place / ("rank" + os.environ["RANK"]))
+torch.distributed.destroy_process_group()  # whose threads may else outlive the interpreter
 """
 
 
