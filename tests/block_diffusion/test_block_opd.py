@@ -1,4 +1,7 @@
-"""Distillation of a block-diffusion policy: against a plain loop, what is cut, the teacher, resuming, refusals."""
+"""Distillation of a block-diffusion policy: against a plain loop, what is cut, the teacher, resuming, refusals.
+
+Longer than other files because all of it measures one trainer on one student and one teacher, made here.
+"""
 
 from __future__ import annotations
 
